@@ -1,0 +1,1 @@
+"""Meta-Neighborhoods: predictions adapted to each input by a learned dictionary of neighbours."""

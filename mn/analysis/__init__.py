@@ -1,0 +1,1 @@
+"""What is measured on trained models and how it is drawn."""

@@ -1,0 +1,1 @@
+"""What Meta-Neighborhoods is compared with, beyond the vanilla network."""

@@ -1,0 +1,1 @@
+"""Modules of the method: dictionary, heads, iFiLM, backbones and the model that joins them."""

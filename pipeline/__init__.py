@@ -1,0 +1,1 @@
+"""The six stages that reproduce the paper under DVC."""
