@@ -70,9 +70,9 @@ def adapted(
 def _one_orthogonal_step(
     z: Tensor, near: Neighbors, attention: Tensor, alpha: Tensor | float, budget: int
 ) -> Tensor:
-    k, _, E, w, τ = near
+    w, τ = near.weight, near.scale
     n, w_hat, off = _direction(w)
-    u = contract(attention, E, k, budget)  # (B, C, d)
+    u = _pull(near, attention, budget)  # (B, C, d)
     q = torch.einsum("bcd,cd->bc", u, w_hat)
     r = u - (q * ~off).unsqueeze(-1) * w_hat
     s = alpha / n
@@ -88,8 +88,8 @@ def _explicit_steps(
     z: Tensor, attention: Tensor, *, near: Neighbors, alpha: Tensor | float, steps: int, budget: int
 ) -> Tensor:
     """Any α and any number of steps, with φ_i held as one ``(B, C, d)`` tensor."""
-    k, V, E, w, τ = near
-    φ = _moved(w, contract(attention, E, k, budget), alpha)
+    k, V, _, w, τ = near
+    φ = _moved(w, _pull(near, attention, budget), alpha)
     for _ in range(steps - 1):
         (B, C, _), S = φ.shape, k.shape[0]
         cos = (normalize(φ).flatten(0, 1) @ k.mT).view(B, C, S)
@@ -98,6 +98,15 @@ def _explicit_steps(
         φ = _moved(φ, u, alpha)
     logits: Tensor = τ * torch.einsum("bcd,bd->bc", normalize(φ), z)
     return logits
+
+
+def _pull(near: Neighbors, attention: Tensor, budget: int) -> Tensor:
+    """u_ic = Σ_j ω_ij E_jc k̂_j: ``(B, C, d)``.
+
+    E_jc sums to zero over the classes, whatever the values, so the last class needs no product.
+    """
+    u = contract(attention, near.errors[:, :-1], near.keys, budget)
+    return torch.cat([u, -u.sum(1, keepdim=True)], 1)
 
 
 def _moved(φ: Tensor, u: Tensor, alpha: Tensor | float) -> Tensor:
