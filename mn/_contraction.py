@@ -22,30 +22,34 @@ CPU_BLOCK_BYTES = 5 * 2**19
 BLOCK_ENTRIES = 512
 
 
-class _Plan(NamedTuple):
-    """How to run: the size of a block, and the type of the products under autocast."""
+class Plan(NamedTuple):
+    """How to run: the memory to use, and the type of large products under autocast."""
 
+    budget: int
     block_bytes: int
     low: torch.dtype | None
 
 
-def contract(weights: Tensor, errors: Tensor, keys: Tensor, memory_budget: int) -> Tensor:
+def plan_for(device: torch.device, memory_budget: int) -> Plan:
+    """The plan for this device in the autocast state of the caller."""
+    low = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
+    block = memory_budget // 4  # backward holds three blocks at a time
+    return Plan(memory_budget, min(block, CPU_BLOCK_BYTES) if device.type == "cpu" else block, low)
+
+
+def contract(weights: Tensor, errors: Tensor, keys: Tensor, plan: Plan) -> Tensor:
     """u from ω ``(B, S)``, E ``(S, C)``, k ``(S, d)``: ``(B, C, d)``.
 
-    Under autocast the products run in its type and their sums in float32.
+    The products run in ``plan.low`` if there is one, their sums in the type of the arguments.
     """
-    device = weights.device.type
-    low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
-    block = memory_budget // 4  # backward holds three blocks at a time
-    plan = _Plan(min(block, CPU_BLOCK_BYTES) if device == "cpu" else block, low)
-    with torch.autocast(device, enabled=False):
+    with torch.autocast(weights.device.type, enabled=False):
         u: Tensor = _Contract.apply(weights, errors, keys, plan)
     return u
 
 
 class _Contract(torch.autograd.Function):
     @staticmethod
-    def forward(weights: Tensor, errors: Tensor, keys: Tensor, plan: _Plan) -> Tensor:
+    def forward(weights: Tensor, errors: Tensor, keys: Tensor, plan: Plan) -> Tensor:
         B, C, d = weights.shape[0], errors.shape[1], keys.shape[1]
         E, k = errors.mT.contiguous(), keys.to(plan.low or keys.dtype)
         u = weights.new_zeros(C * B, d)
@@ -81,7 +85,7 @@ class _Derivatives(torch.autograd.Function):
         errors: Tensor,
         keys: Tensor,
         need: tuple[bool, bool, bool],
-        plan: _Plan,
+        plan: Plan,
     ) -> tuple[Tensor, Tensor, Tensor]:
         B, C, d = grad.shape
         E, k = errors.mT.contiguous(), keys.to(plan.low or keys.dtype)
@@ -122,10 +126,10 @@ class _Derivatives(torch.autograd.Function):
         return torch.vmap(_plain_derivatives, in_dims[:4])(*inputs[:4]), (0, 0, 0)
 
 
-def _blocks(
-    B: int, C: int, S: int, element_size: int, plan: _Plan
-) -> Iterator[tuple[slice, slice]]:
+def _blocks(B: int, C: int, S: int, element_size: int, plan: Plan) -> Iterator[tuple[slice, slice]]:
     """Slices of classes and of entries whose ``c × B × s`` block fits the plan."""
+    if B == 0 or C == 0:
+        return
     room = max(1, plan.block_bytes // (element_size * B))  # c·s
     s = min(S, max(room // C, min(room, BLOCK_ENTRIES)))
     c = min(C, max(1, room // s))
@@ -135,9 +139,10 @@ def _blocks(
 
 
 def _product(a: Tensor, b: Tensor, buffer: Tensor) -> Tensor:
-    """a·b in memory that is used again: fresh pages cost as much as the product itself."""
-    shape = torch.broadcast_shapes(a.shape, b.shape)
-    return torch.mul(a, b, out=buffer.resize_(shape.numel()).view(shape))
+    """``(c, B, s)`` a·b in memory used again: fresh pages cost as much as the product."""
+    c, s = a.shape[0], a.shape[2]
+    B = max(a.shape[1], b.shape[-2])
+    return torch.mul(a, b, out=buffer.resize_(c * B * s).view(c, B, s))
 
 
 def _matmul(a: Tensor, b: Tensor, buffer: Tensor) -> Tensor:
