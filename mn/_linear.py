@@ -86,7 +86,7 @@ def neighbors(network: Network, keys: Tensor, values: Tensor) -> Neighbors:
         for (W, _), a in zip(reversed(layers[1:]), reversed(inputs[1:]), strict=True):
             δ = δ @ W
             # at a = 0 the derivative of relu is 0, as in autograd
-            δ = δ * (a > 0) if activation == "relu" else δ * (1 - a.square())
+            δ = torch.where(a > 0, δ, 0) if activation == "relu" else δ * (1 - a.square())
             errors.append(δ)
     return Neighbors(inputs, errors[::-1], values)
 

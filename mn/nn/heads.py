@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mn import _checks, _cosine, _linear, _predict, functional
+from mn import _attention, _checks, _cosine, _linear, _predict, functional
 from mn._chunks import DEFAULT_MEMORY_BUDGET
 from mn._contraction import plan_for
 
@@ -40,8 +40,8 @@ class Head(nn.Module):
     ) -> Tensor:
         """f_φi(z_i) with φ_i = φ − α∇L_i(φ): ``(B, d) -> (B, outputs)``."""
 
-    def neighbors(self, keys: Tensor, values: Tensor) -> Any:
-        """What adaptation needs of the dictionary and this head, whatever the batch."""
+    def neighbors(self, keys: Tensor, values: Tensor, *, unit_keys: Tensor | None = None) -> Any:  # noqa: ARG002
+        """What adaptation needs of the entries and this head; ``unit_keys`` if they are known."""
         return keys, values
 
     def adapted_by(
@@ -128,8 +128,11 @@ class CosineHead(Head):
             attention=attention,
         )
 
-    def neighbors(self, keys: Tensor, values: Tensor) -> _cosine.Neighbors:
-        return _cosine.neighbors(keys, values, self.weight, self.scale)
+    def neighbors(
+        self, keys: Tensor, values: Tensor, *, unit_keys: Tensor | None = None
+    ) -> _cosine.Neighbors:
+        k = _attention.index(keys, "cosine") if unit_keys is None else unit_keys
+        return _cosine.neighbors(k, values, self.weight, self.scale)
 
     def adapted_by(
         self,
@@ -222,7 +225,13 @@ class DotHead(Head):
             attention=attention,
         )
 
-    def neighbors(self, keys: Tensor, values: Tensor) -> _linear.Neighbors:
+    def neighbors(
+        self,
+        keys: Tensor,
+        values: Tensor,
+        *,
+        unit_keys: Tensor | None = None,  # noqa: ARG002
+    ) -> _linear.Neighbors:
         return _linear.neighbors(_linear.classifier(self.weight, self.bias, 0.0), keys, values)
 
     def adapted_by(
@@ -325,7 +334,13 @@ class MLPHead(Head):
             attention=attention,
         )
 
-    def neighbors(self, keys: Tensor, values: Tensor) -> _linear.Neighbors:
+    def neighbors(
+        self,
+        keys: Tensor,
+        values: Tensor,
+        *,
+        unit_keys: Tensor | None = None,  # noqa: ARG002
+    ) -> _linear.Neighbors:
         return _linear.neighbors(self._network(0.0), keys, values)
 
     def adapted_by(
