@@ -23,15 +23,19 @@ THREADS = 2
 def seconds(rounds: int, **steps: Step) -> dict[str, list[float]]:
     """Wall time of each step, taken in turns so that a busy moment falls on all of them alike.
 
-    One round before these is not counted: it fills caches and makes the first pages.
+    A turn is one step, or as many as fit in a fifth of a second; its time is their median. The
+    first round is not counted: it fills caches and makes the first pages.
     """
     taken: dict[str, list[float]] = {name: [] for name in steps}
     for turn in range(rounds + 1):
         for name, step in steps.items():
-            start = time.perf_counter()
-            step()
+            times: list[float] = []
+            while sum(times) < 0.2:
+                start = time.perf_counter()
+                step()
+                times.append(time.perf_counter() - start)
             if turn > 0:
-                taken[name].append(time.perf_counter() - start)
+                taken[name].append(statistics.median(times))
     return taken
 
 

@@ -129,8 +129,8 @@ def test_a_head_of_your_own_needs_two_methods() -> None:
             out: Tensor = 2 * self.dot(features)
             return out
 
-        def adapted(self, features: Tensor, keys: Tensor, values: Tensor, **how: Any) -> Tensor:
-            return 2 * self.dot.adapted(features, keys, values, **how)
+        def adapted_by(self, features: Tensor, near: Any, attention: Tensor, **how: Any) -> Tensor:
+            return 2 * self.dot.adapted(features, *near, attention=attention, **how)
 
     made = model(head=Twice()).eval()
     made(x).sum().backward()
