@@ -19,9 +19,10 @@ from mn._contraction import plan_for
 class Head(nn.Module):
     """A network f_φ that can be adapted to each instance.
 
-    One of your own defines ``forward`` and ``adapted_by``; ``near`` is then ``(keys, values)``. The
-    heads here also define ``neighbors``, to compute once what depends on the model alone, which is
-    kept between batches at inference.
+    One of your own sets ``num_features`` and ``num_outputs`` and defines ``forward`` and
+    ``adapted_by``, whose ``near`` is then ``(keys, values)``. The heads here also define
+    ``neighbors``, to compute once what depends on the model alone, which is kept between batches
+    at inference.
     """
 
     num_features: int

@@ -127,6 +127,12 @@ class MetaNeighborhoods(nn.Module):
             raise ValueError(
                 f"head: expected one of {', '.join(HEADS)} or an mn.nn.Head, got {head!r}"
             )
+        sizes = (num_features, num_classes if num_outputs is None else num_outputs)
+        if (head.num_features, head.num_outputs) != sizes:
+            raise ValueError(
+                f"head: expected {sizes[0]} features and {sizes[1]} outputs, "
+                f"got {head.num_features} and {head.num_outputs}"
+            )
         self.head = head
         self.alpha = Alpha(alpha, self._rates(alpha), init=alpha_init, learned=alpha_learned)
         self.num_features, self.steps = num_features, steps
