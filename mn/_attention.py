@@ -1,0 +1,57 @@
+"""Similarity and attention ω(z, k): what decides how much each dictionary entry weighs."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+# Norms are floored at 1e-6 (squares at 1e-12), as TensorFlow's l2_normalize does: a zero vector
+# stays zero, and the derivative there is 1/1e-6 instead of a division by zero.
+MIN_SQUARED_NORM = 1e-12
+
+
+def squared_norm(x: Tensor) -> Tensor:
+    """‖x‖² over the last dimension, from below by the floor: ``(..., d) -> (..., 1)``."""
+    return x.square().sum(-1, keepdim=True).clamp_min(MIN_SQUARED_NORM)
+
+
+def normalize(x: Tensor) -> Tensor:
+    """x̂ = x / ‖x‖ over the last dimension; zero stays zero."""
+    return x * squared_norm(x).rsqrt()
+
+
+def similarity_scores(queries: Tensor, keys: Tensor, similarity: str) -> Tensor:
+    """sim(z_i, k_j): ``(B, d), (S, d) -> (B, S)``."""
+    if similarity == "cosine":
+        return normalize(queries) @ normalize(keys).mT
+    # Not ‖z‖² + ‖k‖² − 2⟨z,k⟩: in float32 that loses half the digits of a small distance. cdist's
+    # derivative at distance zero is zero, which is what keeps a key on top of a query finite.
+    return -torch.cdist(queries, keys, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def attention(
+    queries: Tensor,
+    keys: Tensor,
+    similarity: str,
+    inverse_temperature: float | Tensor,
+    *,
+    without: Tensor | None = None,
+) -> Tensor:
+    """ω_ij = softmax_j(sim(z_i, k_j) / T), always in at least float32.
+
+    ``without (B, S)`` marks the entries an instance does not see.
+
+    A bf16 similarity divided by T = 0.2 is wrong by 2 %, so autocast is off here; the work is one
+    ``B×S×d`` product.
+    """
+    with torch.autocast(queries.device.type, enabled=False):
+        queries, keys = at_least_float32(queries, keys)
+        scores = similarity_scores(queries, keys, similarity) * inverse_temperature
+        if without is not None:
+            scores = scores.masked_fill(without, float("-inf"))
+        return scores.softmax(-1)
+
+
+def at_least_float32(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Lift half-precision tensors (an autocast backbone gives them) to float32."""
+    return tuple(t.float() if t.dtype in (torch.bfloat16, torch.float16) else t for t in tensors)

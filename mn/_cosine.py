@@ -1,0 +1,118 @@
+r"""The cosine head adapted to each instance (paper Sec. 2; closed form of the inner step).
+
+With :math:`\hat w_c = w_c/\|w_c\|`, :math:`\cos_{jc} = \langle\hat k_j, \hat w_c\rangle` and
+:math:`E = \tau(\mathrm{softmax}(\tau\cos) - V)`, one step of the inner loss is
+
+.. math::
+    u_{ic} = \sum_j \omega_{ij} E_{jc} \hat k_j, \qquad
+    r_{ic} = u_{ic} - \langle u_{ic}, \hat w_c\rangle \hat w_c, \qquad
+    \phi_{ic} = w_c - \tfrac{\alpha}{\|w_c\|} r_{ic}
+
+The step is orthogonal to :math:`w_c` for a scalar α, so that
+:math:`\|\phi_{ic}\|^2 = \|w_c\|^2 + (\alpha/\|w_c\|)^2 \|r_{ic}\|^2`: a sum of squares, which never
+cancels and never turns negative under the root.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mn._attention import MIN_SQUARED_NORM, normalize, squared_norm
+from mn._chunks import in_chunks
+from mn._contraction import contract
+
+
+class Neighbors(NamedTuple):
+    """What the first step needs of dictionary and head; the same for every instance."""
+
+    keys: Tensor  # k̂ (S, d)
+    values: Tensor  # V (S, C)
+    errors: Tensor  # E (S, C)
+    weight: Tensor  # w (C, d)
+    scale: Tensor | float  # τ
+
+
+def neighbors(keys: Tensor, values: Tensor, weight: Tensor, scale: Tensor | float) -> Neighbors:
+    """k̂ and E = ∂L(f_w(k_j), v_j) / ∂cos_jc, computed once for the whole batch."""
+    with torch.autocast(keys.device.type, enabled=False):
+        k = normalize(keys)
+        logits = scale * (k @ normalize(weight).mT)
+        # Σ_c v_jc is 1 for probabilities. Written out, E is the derivative of −Σ_c v_jc log p_jc
+        # for any values, and so are its own derivatives.
+        E = scale * (logits.softmax(1) * values.sum(1, keepdim=True) - values)
+    return Neighbors(k, values, E, weight, scale)
+
+
+def adapted(
+    features: Tensor,
+    near: Neighbors,
+    attention: Tensor,
+    alpha: Tensor | float,
+    steps: int,
+    budget: int,
+) -> Tensor:
+    """Logits of each instance under its own weights: ``(B, d) -> (B, C)``."""
+    z = normalize(features)
+    diagonal = isinstance(alpha, Tensor) and alpha.ndim == 1
+    if steps == 1 and not diagonal:
+        return _one_orthogonal_step(z, near, attention, alpha, budget)
+    (S, d), C = near.keys.shape, near.weight.shape[0]
+    # a step keeps the cosines, the softmax, E, ωE and their derivatives, and a few copies of φ_i
+    per_instance = z.element_size() * ((8 * C * S if steps > 1 else 0) + 8 * C * d)
+    run = partial(_explicit_steps, near=near, alpha=alpha, steps=steps, budget=budget)
+    return in_chunks(run, z, attention, bytes_per_instance=per_instance, memory_budget=budget)
+
+
+def _one_orthogonal_step(
+    z: Tensor, near: Neighbors, attention: Tensor, alpha: Tensor | float, budget: int
+) -> Tensor:
+    k, _, E, w, τ = near
+    n, w_hat, off = _direction(w)
+    u = contract(attention, E, k, budget)  # (B, C, d)
+    q = torch.einsum("bcd,cd->bc", u, w_hat)
+    r = u - (q * ~off).unsqueeze(-1) * w_hat
+    s = alpha / n
+    # ⟨w, r⟩ is zero but for a class vector too short to have a direction
+    along = torch.where(off, n * q, 0)
+    squared = w.square().sum(1) - 2 * s * along + s.square() * r.square().sum(-1)
+    dots = z @ w.mT - s * torch.einsum("bcd,bd->bc", r, z)
+    logits: Tensor = τ * dots * squared.clamp_min(MIN_SQUARED_NORM).rsqrt()
+    return logits
+
+
+def _explicit_steps(
+    z: Tensor, attention: Tensor, *, near: Neighbors, alpha: Tensor | float, steps: int, budget: int
+) -> Tensor:
+    """Any α and any number of steps, with φ_i held as one ``(B, C, d)`` tensor."""
+    k, V, E, w, τ = near
+    φ = _moved(w, contract(attention, E, k, budget), alpha)
+    for _ in range(steps - 1):
+        (B, C, _), S = φ.shape, k.shape[0]
+        cos = (normalize(φ).flatten(0, 1) @ k.mT).view(B, C, S)
+        E_i = τ * ((τ * cos).softmax(1) * V.sum(1) - V.mT)  # (B, C, S)
+        u = ((attention.unsqueeze(1) * E_i).flatten(0, 1) @ k).view_as(φ)
+        φ = _moved(φ, u, alpha)
+    logits: Tensor = τ * torch.einsum("bcd,bd->bc", normalize(φ), z)
+    return logits
+
+
+def _moved(φ: Tensor, u: Tensor, alpha: Tensor | float) -> Tensor:
+    """φ − α/‖φ‖ (u − ⟨u, φ̂⟩ φ̂), for φ ``(C, d)`` or ``(B, C, d)``, α ``()`` or ``(d,)``."""
+    n, direction, off = _direction(φ)
+    q = (u * direction).sum(-1) * ~off
+    r = u - q.unsqueeze(-1) * direction
+    return φ - alpha * r / n.unsqueeze(-1)
+
+
+def _direction(w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """‖w_c‖ (floored), ŵ_c, and which rows lie below the floor.
+
+    Below it, ŵ = w / 1e-6 is linear in w, so the step has nothing to project away there.
+    """
+    n = squared_norm(w).sqrt()
+    off = w.square().sum(-1) <= MIN_SQUARED_NORM
+    return n.squeeze(-1), w / n, off

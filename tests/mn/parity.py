@@ -1,0 +1,55 @@
+"""Comparing a fast path with the plain reference: outputs, and gradients of every tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Case = dict[str, Any]
+
+
+def leaves(case: Case) -> list[Tensor]:
+    """Every floating-point tensor of a call's arguments, in a fixed order."""
+    found: list[Tensor] = []
+    for value in case.values():
+        for item in value if isinstance(value, list) else [value]:
+            found += [t for t in (item if isinstance(item, tuple) else (item,)) if is_leaf(t)]
+    return found
+
+
+def is_leaf(value: object) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
+
+
+def with_grad(case: Case) -> Case:
+    """The same call on fresh leaves that record gradients."""
+
+    def fresh(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return type(value)(fresh(v) for v in value)
+        return value.detach().clone().requires_grad_() if is_leaf(value) else value
+
+    return {name: fresh(value) for name, value in case.items()}
+
+
+def run(function: Callable[..., Tensor], case: Case, probe: int = 0) -> list[Tensor]:
+    """The output, then the gradients of a random linear functional of it."""
+    case = with_grad(case)
+    out = function(**case)
+    generator = torch.Generator().manual_seed(probe)
+    weights = torch.randn(out.shape, generator=generator, dtype=torch.float64).to(out.dtype)
+    inputs = leaves(case)
+    grads = torch.autograd.grad((out * weights).sum(), inputs, materialize_grads=True)
+    return [out.detach(), *grads]
+
+
+def assert_same(fast: list[Tensor], plain: list[Tensor], tolerance: float) -> None:
+    """Equal relative to the largest entry of each tensor, and finite."""
+    for position, (a, b) in enumerate(zip(fast, plain, strict=True)):
+        assert a.shape == b.shape
+        largest = b.abs().max().item() if b.numel() else 0.0
+        error = (a - b).abs().max().item() if b.numel() else 0.0
+        assert error <= tolerance * max(largest, 1e-3), (position, error, largest)
