@@ -49,9 +49,7 @@ def _blocks(weights: Tensor, errors: Tensor, block_bytes: int) -> Iterator[tuple
 
 class _Contract(torch.autograd.Function):
     @staticmethod
-    def forward(
-        weights: Tensor, errors: Tensor, keys: Tensor, block: int, low: torch.dtype | None
-    ) -> Tensor:
+    def forward(weights: Tensor, errors: Tensor, keys: Tensor, block: int, low: torch.dtype | None) -> Tensor:
         B, C, d = weights.shape[0], errors.shape[1], keys.shape[1]
         E, k = errors.mT.contiguous(), keys.to(low or keys.dtype)
         u = weights.new_zeros(C, B, d)
@@ -108,7 +106,5 @@ class _ContractBackward(torch.autograd.Function):
         rest = ctx.block, ctx.low
         three = (a, E, k), (ω, b, k), (ω, E, c)
         for_g = sum(_Contract.apply(*t, *rest) for t in three)
-        (_, E_a, k_a), (ω_b, _, k_b), (ω_c, E_c, _) = (
-            _ContractBackward.apply(g, *t, *rest) for t in three
-        )
+        (_, E_a, k_a), (ω_b, _, k_b), (ω_c, E_c, _) = (_ContractBackward.apply(g, *t, *rest) for t in three)
         return for_g, ω_b + ω_c, E_a + E_c, k_a + k_b, None, None

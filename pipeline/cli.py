@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from mn.engine.interrupt import Interrupted
 from mn.errors import MNError
 
 app = typer.Typer(
@@ -119,7 +120,7 @@ def main() -> None:
         if _Debug.on:
             raise
         sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Interrupted):
         if _Debug.on:
             raise
         sys.stderr.write("stopped; the same command goes on from here\n")

@@ -65,7 +65,7 @@ def _section(name: str, groups: Iterable[type[Settings]], *, auto: bool) -> type
             annotation: Any = field.annotation
             if field.metadata:
                 annotation = Annotated[(annotation, *field.metadata)]
-            takes_auto = auto or key == "precision"  # a recipe cannot know the device
+            takes_auto = auto or key in ("precision", "device", "jobs")  # a recipe knows no machine
             fields[key] = (
                 annotation | Literal["auto"] if takes_auto else annotation,
                 Field(default="auto" if auto else ..., description=field.description),

@@ -113,6 +113,10 @@ class ExecutionSettings(Settings):
     """Where and how a run is computed. No part of its identity: it changes no result."""
 
     device: Literal["auto", "cpu", "cuda"] = Field(description="auto, cpu or cuda")
+    jobs: Count | Literal["auto"] = Field(
+        description="runs computed at a time, a whole number of at least 1, or auto (CPU: one per core)"
+    )
+    threads: Count = Field(description="PyTorch's threads per run, a whole number of at least 1")
     checkpoint_seconds: NonNegative = Field(
         description="seconds between checkpoints, a number of at least 0 (0 = after every step)"
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,9 @@ from mn.engine.build import ModelShape, build_model, build_optimizer
 from mn.engine.checkpoint import Checkpoints
 from mn.engine.config import ExecutionSettings, RunConfig, TrainSettings
 from mn.engine.devices import resolve_device
-from mn.engine.interrupt import Interrupt, Interrupted
+from mn.engine.event import Event
+from mn.engine.interrupt import Interrupted, StopRequest
 from mn.engine.modelfile import save_model
-from mn.engine.progress import RunProgress
 from mn.errors import MNError
 from mn.nn import MetaNeighborhoods, Vanilla
 
@@ -60,8 +61,8 @@ def fit(
     output: Path,
     *,
     execution: ExecutionSettings,
-    progress: RunProgress,
-    interrupt: Interrupt,
+    progress: Callable[[Event], None],
+    stop: StopRequest,
 ) -> float:
     """Train one run, going on from a checkpoint in ``work`` if there is one.
 
@@ -77,7 +78,7 @@ def fit(
     device = resolve_device(execution.device)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         trainer = _Trainer(config, data, Checkpoints(work), device)
-        trainer.train(execution.checkpoint_seconds, progress, interrupt)
+        trainer.train(execution.checkpoint_seconds, progress, stop)
     state = trainer.state
     weights = state.best if trainer.settings.keep == "best" else _copy(trainer.model)
     save_model(output / WEIGHTS, weights, config, ModelShape.of(data), data.standardisation)
@@ -110,9 +111,9 @@ class _Trainer:
         else:
             self._snapshot()
 
-    def train(self, checkpoint_seconds: float, progress: RunProgress, interrupt: Interrupt) -> None:
+    def train(self, checkpoint_seconds: float, progress: Callable[[Event], None], stop: StopRequest) -> None:
         state, settings = self.state, self.settings
-        progress.start(self.config.name, epochs=settings.epochs, epoch=state.epoch)
+        progress(Event(self.config.name, "start", state.epoch, settings.epochs))
         last_save = last_tick = time.monotonic()
         while state.epoch < settings.epochs and not self._out_of_patience():
             order = epoch_order(len(self.train_part), seed=self.config.seed, epoch=state.epoch)
@@ -124,16 +125,17 @@ class _Trainer:
                 now = time.monotonic()
                 state.seconds += now - last_tick
                 last_tick = now
-                if interrupt.requested or now - last_save >= checkpoint_seconds:
+                stopping = stop.made
+                if stopping or now - last_save >= checkpoint_seconds:
                     self._save()
                     last_save = now
-                if interrupt.requested:
+                if stopping:
                     raise Interrupted(
                         f"{self.config.name} stopped in epoch {state.epoch + 1}; "
                         "the same command goes on from there"
                     )
             self._end_epoch()
-            progress.epoch(state.epoch, settings.epochs, self._figures())
+            progress(Event(self.config.name, "epoch", state.epoch, settings.epochs, self._figures()))
 
     def _step(self, rows: Tensor) -> None:
         state, settings = self.state, self.settings

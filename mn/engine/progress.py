@@ -17,64 +17,56 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from mn.engine.event import Event
+
 
 class RunProgress:
-    """Follows the runs of a stage, and the epochs of the run at work."""
+    """Follows the runs of a stage. Call it with every event."""
 
-    def __init__(self, stage: str, total: int, *, bars: Progress | None) -> None:
+    def __init__(self, stage: str, total: int, bars: Progress | None) -> None:
         self._stage = stage
         self._total = total
         self._done = 0
-        self._name = ""
         self._bars = bars
-        self._all = bars.add_task(stage, total=total, note="") if bars else None
-        self._one: TaskID | None = None
+        self._tasks: dict[str, TaskID] = {}
+        if bars:
+            self._tasks[""] = bars.add_task(stage, total=total, note="")
 
-    def start(self, name: str, *, epochs: int, epoch: int) -> None:
-        """A run begins, or goes on after ``epoch`` finished epochs."""
-        self._name = name
-        resumed = f"goes on after epoch {epoch}" if epoch else "starts"
+    def __call__(self, event: Event) -> None:
+        self._done += event.what == "end"
         if self._bars:
-            self._one = self._bars.add_task(f"  {name}", total=epochs, completed=epoch, note="")
-        else:
-            self._say(resumed)
+            self._draw(event, self._bars)
+        elif text := self._line(event):
+            # One write, so that the lines of processes that share an output do not mix.
+            sys.stdout.write(f"{self._stage} [{self._done}/{self._total}] {event.run}: {text}\n")
+            sys.stdout.flush()
 
-    def epoch(self, epoch: int, epochs: int, figures: str) -> None:
-        """An epoch ended. Off a terminal about ten of a run's epochs are told of."""
-        if self._bars and self._one is not None:
-            self._bars.update(self._one, completed=epoch, note=figures)
-        elif epoch == epochs or epoch % max(1, epochs // 10) == 0:
-            self._say(f"epoch {epoch}/{epochs}  {figures}")
+    def _draw(self, event: Event, bars: Progress) -> None:
+        if event.what == "end":
+            if event.run in self._tasks:
+                bars.remove_task(self._tasks.pop(event.run))
+            bars.update(self._tasks[""], completed=self._done, note=f"{event.run} {event.note}")
+            return
+        if event.run not in self._tasks:
+            self._tasks[event.run] = bars.add_task(f"  {event.run}", total=event.epochs, note="")
+        bars.update(self._tasks[event.run], completed=event.epoch, note=event.note)
 
-    def end(self, name: str, note: str) -> None:
-        """A run is finished, now or before."""
-        self._name = name
-        self._done += 1
-        if self._bars and self._all is not None:
-            if self._one is not None:
-                self._bars.remove_task(self._one)
-                self._one = None
-            self._bars.update(self._all, completed=self._done, note=f"{name} {note}")
-        else:
-            self._say(note)
-
-    def say(self, name: str, text: str) -> None:
-        """A line that stays."""
-        if self._bars:
-            self._bars.console.print(f"{self._stage}: {name} {text}", highlight=False)
-        else:
-            self._name = name
-            self._say(text)
-
-    def _say(self, text: str) -> None:
-        print(f"{self._stage} [{self._done}/{self._total}] {self._name}: {text}", flush=True)  # noqa: T201
+    def _line(self, event: Event) -> str:
+        """Off a terminal about ten of a run's epochs are told of."""
+        if event.what == "start":
+            return f"goes on after epoch {event.epoch}" if event.epoch else "starts"
+        if event.what == "end":
+            return event.note
+        if event.epoch == event.epochs or event.epoch % max(1, event.epochs // 10) == 0:
+            return f"epoch {event.epoch}/{event.epochs}  {event.note}"
+        return ""
 
 
 @contextmanager
 def run_progress(stage: str, total: int) -> Iterator[RunProgress]:
     """Progress over ``total`` runs, in the form that standard output can show."""
     if not sys.stdout.isatty():
-        yield RunProgress(stage, total, bars=None)
+        yield RunProgress(stage, total, None)
         return
     columns = (
         TextColumn("{task.description}"),
@@ -85,4 +77,4 @@ def run_progress(stage: str, total: int) -> Iterator[RunProgress]:
         TextColumn("{task.fields[note]}", style="dim"),
     )
     with Progress(*columns, console=Console()) as bars:
-        yield RunProgress(stage, total, bars=bars)
+        yield RunProgress(stage, total, bars)

@@ -188,9 +188,7 @@ class MLPHead(Head):
         self.num_features, self.num_outputs = num_features, num_outputs
         self.activation = activation
         widths = (num_features, *hidden, num_outputs)
-        self.layers = nn.ModuleList(
-            nn.Linear(before, after) for before, after in itertools.pairwise(widths)
-        )
+        self.layers = nn.ModuleList(nn.Linear(before, after) for before, after in itertools.pairwise(widths))
         self.reset_parameters()
 
     @property

@@ -125,9 +125,7 @@ class MetaNeighborhoods(nn.Module):
         """z = μ_θ(x): ``(B, d)``."""
         z: Tensor = self.backbone(x)
         if z.ndim != 2 or z.shape[1] != self.num_features:
-            raise ValueError(
-                f"backbone: expected features (B, {self.num_features}), got {tuple(z.shape)}"
-            )
+            raise ValueError(f"backbone: expected features (B, {self.num_features}), got {tuple(z.shape)}")
         return z
 
     def forward(self, x: Tensor) -> Tensor:
@@ -160,9 +158,7 @@ class MetaNeighborhoods(nn.Module):
         if alpha == "layer":
             layers = getattr(self.head, "layers", None)
             if layers is None:
-                raise ValueError(
-                    "alpha='layer': expected an MLP head, got " + type(self.head).__name__
-                )
+                raise ValueError("alpha='layer': expected an MLP head, got " + type(self.head).__name__)
             return len(layers)
         if isinstance(self.head, MLPHead):
             raise ValueError(f"alpha of an MLP head: expected scalar or layer, got {alpha}")
