@@ -37,11 +37,20 @@ class _Debug:
 
 
 @app.command()
-def download(dataset: Dataset) -> None:
+def download(
+    dataset: Dataset,
+    local: Annotated[
+        Path | None,
+        typer.Option("--from", help="Your copy of its files: an archive, a file, or a folder of them."),
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Forget what is kept of it and download it again.")
+    ] = False,
+) -> None:
     """Fetch the raw data, verified by checksum, into data/raw/<data set>/."""
     from pipeline.download import download as stage
 
-    _done(stage(_ROOT, dataset))
+    _done(stage(_ROOT, dataset, local=local, fresh=fresh))
 
 
 @app.command()
