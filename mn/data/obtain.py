@@ -16,6 +16,7 @@ from mn.data.fetch import Fetcher
 from mn.data.keep import Keep
 from mn.data.manifest import RawFile
 from mn.data.readers import read
+from mn.data.readers.content import Content
 from mn.errors import MNError
 
 LOCAL = "local copy"
@@ -52,7 +53,10 @@ def obtain(entry: Entry, keep: Keep, fetcher: Fetcher, *, tell: Callable[[str], 
         files.append(RawFile(file.name, size, digest, origin, _how_verified(file)))
     summary = None
     if not all(file.md5 or file.sha256 for file in entry.files):
-        summary = _check(entry, keep, files, tell)
+        content = look(entry, keep, files)
+        summary = content.counts
+        for note in content.notes:
+            tell(f"{entry.name}: {note}")
     keep.remember(entry.name, files)
     return Obtained(files, summary)
 
@@ -60,9 +64,11 @@ def obtain(entry: Entry, keep: Keep, fetcher: Fetcher, *, tell: Callable[[str], 
 def take(entry: Entry, source: Path, keep: Keep, *, tell: Callable[[str], None]) -> Obtained:
     """The files of a set from a file or folder of the user's, once their structure is verified."""
     files = take_files(entry, source, keep)
-    summary = _check(entry, keep, files, tell)
+    content = look(entry, keep, files)
+    for note in content.notes:
+        tell(f"{entry.name}: {note}")
     keep.remember(entry.name, files)
-    return Obtained(files, summary)
+    return Obtained(files, content.counts)
 
 
 def take_files(entry: Entry, source: Path, keep: Keep) -> list[RawFile]:
@@ -127,18 +133,15 @@ def _raise(error: OSError) -> None:
     raise MNError(f"--from: {error.filename}: {error.strerror}")
 
 
-def _check(entry: Entry, keep: Keep, files: list[RawFile], tell: Callable[[str], None]) -> str:
-    """Have the reader look at the files as they will lie in the raw folder."""
+def look(entry: Entry, keep: Keep, files: list[RawFile]) -> Content:
+    """What the reader finds in kept files; images are found, not decoded."""
     with keep.scratch() as scratch:
         paths = []
         for file in files:
             path = Path(scratch) / file.name
             path.symlink_to(keep.path(file.sha256).resolve())
             paths.append(path)
-        content = read(entry, Collection(paths))
-    for note in content.notes:
-        tell(f"{entry.name}: {note}")
-    return content.counts
+        return read(entry, Collection(paths))
 
 
 def _are_of(entry: Entry, files: list[RawFile]) -> bool:

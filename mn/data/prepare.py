@@ -65,7 +65,7 @@ def prepare(
         entry.model_copy(update={"classes": content.classes or entry.classes}),
         content.x[keep] if isinstance(content.x, np.ndarray) else content.x,
         y,
-        _all_splits(entry, content, keep),
+        all_splits(entry, content, keep),
         provenance,
         keep=keep,
         extra={name: array[keep] for name, array in content.extra.items()},
@@ -73,7 +73,7 @@ def prepare(
     )
 
 
-def _all_splits(entry: Entry, content: Content, keep: np.ndarray) -> dict[str, Split]:
+def all_splits(entry: Entry, content: Content, keep: np.ndarray) -> dict[str, Split]:
     """The paper's protocol and, where it differs, the held-out one."""
     assert entry.split is not None
     splits = dict(zip(entry.split_names, _splits(entry, entry.split, content, keep), strict=True))
@@ -160,7 +160,7 @@ def _prepare_embedded(entry: Entry, raw: Path, target: Path, rows: int | None) -
     if part is not None:
         splits = {"main": published(part[keep], None, validation=None, seed=0)}
     else:
-        splits = _all_splits(entry, Content(x=x, y=y), np.arange(len(y)))
+        splits = all_splits(entry, Content(x=x, y=y), np.arange(len(y)))
     write_dataset(target, entry, x, y, splits, provenance)
 
 

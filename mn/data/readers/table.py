@@ -32,7 +32,7 @@ def read_table(entry: Entry, collection: Collection) -> Content:
     """
     rule = entry.columns
     assert rule is not None
-    member = _pick(entry, collection, rule)
+    member = _pick(entry.name, collection, rule)
     names, cells = _cells(member, rule)
     roles = Roles.of(names, rule, entry.name)
     kept, dropped = _complete(cells, roles.used, rule, member.name)
@@ -60,6 +60,13 @@ def read_table(entry: Entry, collection: Collection) -> Content:
         content.notes.append(f"{dropped:,} of {dropped + int(kept.sum()):,} rows with missing values dropped")
     content.attributes |= {"columns": columns, "rows_with_missing_values": dropped}
     return content
+
+
+def column_is_numeric(collection: Collection, rule: Columns, column: Column, name: str) -> bool:
+    """Whether a column of the one table in ``collection`` holds numbers (or missing values) only."""
+    member = _pick(name, collection, rule)
+    names, cells = _cells(member, rule)
+    return cells[find_column(column, names, member.name)].dtype.kind == "f"
 
 
 class Roles:
@@ -106,7 +113,7 @@ def has_header(first: list[str]) -> bool:
     return all(not _is_number(cell) and cell.strip().lower() not in _MISSING for cell in first)
 
 
-def _pick(entry: Entry, collection: Collection, rule: Columns) -> Member:
+def _pick(dataset: str, collection: Collection, rule: Columns) -> Member:
     """The one table among the files, its content in memory."""
     found: list[Member] = []
     for member in collection:
@@ -121,7 +128,7 @@ def _pick(entry: Entry, collection: Collection, rule: Columns) -> Member:
     if len(found) != 1:
         what = f"{len(found)} tables" if found else "no table"
         pattern = rule.member or ", ".join(f"*{suffix}" for suffix in _SUFFIXES)
-        raise MNError(f"{entry.name}: {what} ({pattern}) among its files; one is needed")
+        raise MNError(f"{dataset}: {what} ({pattern}) among its files; one is needed")
     return found[0]
 
 
@@ -210,7 +217,7 @@ def _text(column: np.ndarray) -> np.ndarray:
 
 def _parquet(member: Member) -> tuple[list[str], list[np.ndarray]]:
     try:
-        import pyarrow.parquet as parquet  # type: ignore[import-not-found]
+        import pyarrow.parquet as parquet
     except ImportError:
         raise MNError(
             f"{member.name}: Parquet needs pyarrow; install it: pip install 'meta-neighborhoods[parquet]'"
