@@ -188,7 +188,7 @@ def _run_config(
     train: dict[str, Any],
 ) -> RunConfig:
     """Give a method the groups it uses, and set what it does not use to one fixed value."""
-    base = {"dataset": entry.name, "method": method, "split": split, "seed": seed}
+    base: dict[str, Any] = {"dataset": entry.name, "method": method, "split": split, "seed": seed}
     if method == "knn":
         return RunConfig(**base, neighbours=_pick(NeighbourSettings, model))
     head_is_mlp = model["head"] == "mlp"
@@ -261,12 +261,17 @@ def _explain(model: type[BaseModel], error: ValidationError, path: Path, prefix:
     if first["type"] == "extra_forbidden":
         close = difflib.get_close_matches(keys[-1], siblings, n=1)
         hint = f"did you mean {close[0]}?" if close else f"allowed: {', '.join(siblings)}"
-        return f"{path}: unknown key {key} = {first['input']!r}; {hint}"
+        return f"{path}: unknown key {key} = {_short(first['input'])}; {hint}"
     allowed = field.description if field else "a mapping of settings"
     auto = " (or auto)" if field and _takes_auto(field) and "auto" not in (allowed or "") else ""
     if first["type"] == "missing":
         return f"{path}: {key} is missing; needed: {allowed}{auto}"
-    return f"{path}: {key} = {first['input']!r} is not allowed; needed: {allowed}{auto}"
+    return f"{path}: {key} = {_short(first['input'])} is not allowed; needed: {allowed}{auto}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _locate(
@@ -289,4 +294,4 @@ def _locate(
 
 
 def _takes_auto(field: FieldInfo) -> bool:
-    return field.default == "auto"
+    return bool(field.default == "auto")

@@ -48,7 +48,8 @@ def prepare(entry: Entry, raw: Path, target: Path, *, rows: int | None = None) -
 
 def _as_images(x: np.ndarray) -> np.ndarray:
     """Grey images in their own range ``(N, H, W)`` to uint8 over the full range, ``(N, 1, H, W)``."""
-    return np.round(x * (255.0 / x.max())).astype(np.uint8)[:, None]
+    scaled: np.ndarray = np.round(x * (255.0 / x.max())).astype(np.uint8)
+    return scaled[:, None]
 
 
 def _splits(entry: Entry, y: np.ndarray, part: np.ndarray | None) -> dict[str, Split]:

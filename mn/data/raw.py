@@ -25,7 +25,7 @@ def fetch_raw(entry: Entry, folder: Path) -> Path:
         )
     path = folder / f"{entry.name}.npz"
     with replacing(path) as aside, aside.open("wb") as file:
-        np.savez(file, **arrays)
+        np.savez(file, allow_pickle=False, **arrays)
     return path
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -87,18 +88,17 @@ def build_optimizer(model: nn.Module, settings: TrainSettings) -> torch.optim.Op
         for parameter in module.parameters()
     }
     parameters = [p for p in model.parameters() if p.requires_grad]
-    groups = [
+    groups: list[dict[str, Any]] = [
         {"params": [p for p in parameters if id(p) not in exempt]},
         {"params": [p for p in parameters if id(p) in exempt], "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
-    common = {"lr": settings.lr, "weight_decay": settings.weight_decay}
+    lr, weight_decay = settings.lr, settings.weight_decay
     if settings.optimizer == "sgd":
-        return torch.optim.SGD(groups, **common, momentum=settings.momentum)
-    return _ADAM[settings.optimizer](groups, **common)
-
-
-_ADAM = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+        return torch.optim.SGD(groups, lr, momentum=settings.momentum, weight_decay=weight_decay)
+    if settings.optimizer == "adam":
+        return torch.optim.Adam(groups, lr, weight_decay=weight_decay)
+    return torch.optim.AdamW(groups, lr, weight_decay=weight_decay)
 
 
 def _backbone(network: NetworkSettings, shape: ModelShape) -> tuple[nn.Module, int]:
