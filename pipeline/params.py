@@ -217,6 +217,8 @@ def _check_fit(entry: Entry, config: RunConfig) -> None:
     if (network.head == "mlp") != (entry.task == "regression"):
         wanted = "mlp" if entry.task == "regression" else "cosine or dot"
         raise MNError(f"{where}: model.head = {network.head} does not fit {entry.task}; use {wanted}")
+    if network.head == "mlp" and not network.hidden:
+        raise MNError(f"{where}: model.hidden = []: an mlp head needs at least one hidden layer")
     if config.ifilm and network.backbone == "identity":
         raise MNError(f"{where}: iFiLM sits behind BatchNorm layers, and backbone identity has none")
     if dictionary is None:

@@ -40,7 +40,7 @@ def _closure(module: str, root: Path) -> dict[str, Path]:
         if path is None or name in found:
             continue
         found[name] = path
-        waiting += _imports(path, name)
+        waiting += _imports(path, name, root)
     return found
 
 
@@ -53,8 +53,8 @@ def _source(name: str, root: Path) -> Path | None:
     return None
 
 
-def _imports(path: Path, name: str) -> list[str]:
-    """Every name an import statement could mean as a module, wherever in the file it stands."""
+def _imports(path: Path, name: str, root: Path) -> list[str]:
+    """The modules that a file's import statements name, wherever in the file they stand."""
     names: list[str] = []
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -66,9 +66,11 @@ def _imports(path: Path, name: str) -> list[str]:
                 base = ".".join([*parents, *([node.module] if node.module else [])])
             else:
                 base = node.module or ""
-            # `from mn.nn import heads` names a module, `from mn.nn import CosineHead` does not:
-            # what is no module has no source and is passed over.
-            names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
+            for alias in node.names:
+                # `from mn.nn import heads` takes a module, `from mn.nn import CosineHead` what the
+                # package's __init__ gathers.
+                module = f"{base}.{alias.name}"
+                names.append(module if _source(module, root) else base)
     return names
 
 

@@ -100,7 +100,7 @@ WRONG = {
     "unknown method": (("methods: auto", "methods: [nm]"), ["methods = ['nm']", "vanilla_ifilm"]),
     "no method": (("methods: auto", "methods: []"), ["methods = []", "vanilla_ifilm"]),
     "method twice": (("methods: auto", "methods: [mn, mn]"), ["methods names mn more than once"]),
-    "negative seed": (("seeds: auto", "seeds: [-1]"), ["seeds[0] = -1", "at least 0"]),
+    "negative seed": (("seeds: auto", "seeds: [-1]"), ["seeds = [-1]", "at least 0"]),
     "section that is no mapping": (
         ("data:\n  rows: auto", "data: 3 # {rows: auto}"),
         ["data = 3", "mapping"],
