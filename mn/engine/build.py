@@ -15,6 +15,7 @@ from mn.nn import (
     CosineHead,
     Dictionary,
     DotHead,
+    Head,
     IFiLM,
     MetaNeighborhoods,
     MLPHead,
@@ -108,7 +109,7 @@ def _backbone(network: NetworkSettings, shape: ModelShape) -> tuple[nn.Module, i
     return backbone, backbone.num_features
 
 
-def _head(network: NetworkSettings, num_features: int, shape: ModelShape) -> nn.Module:
+def _head(network: NetworkSettings, num_features: int, shape: ModelShape) -> Head:
     if network.head == "mlp":
         return MLPHead(
             num_features,

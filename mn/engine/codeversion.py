@@ -2,7 +2,8 @@
 
 Comments, docstrings and layout are no part of a syntax tree (docstrings are taken out), so that editing
 them invalidates nothing. Third-party packages are left to ``requirements.lock``; a run records their
-versions. A package's ``__init__`` counts where it is imported by name, not for being a parent.
+versions. A package's ``__init__`` counts where something is taken from it, not for being a parent; imports
+under ``TYPE_CHECKING`` compute nothing and do not count.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def _imports(path: Path, name: str, root: Path) -> list[str]:
     """The modules that a file's import statements name, wherever in the file they stand."""
     names: list[str] = []
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    tree = _Runtime().visit(ast.parse(path.read_text(encoding="utf-8")))
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -72,6 +74,15 @@ def _imports(path: Path, name: str, root: Path) -> list[str]:
                 module = f"{base}.{alias.name}"
                 names.append(module if _source(module, root) else base)
     return names
+
+
+class _Runtime(ast.NodeTransformer):
+    """Takes out what only a type checker reads."""
+
+    def visit_If(self, node: ast.If) -> ast.AST:
+        if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            return ast.Pass()
+        return self.generic_visit(node)
 
 
 def _normalised(path: Path) -> str:

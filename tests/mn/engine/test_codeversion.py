@@ -45,6 +45,12 @@ def test_module_that_is_not_imported_changes_nothing(tmp_path: Path) -> None:
     assert version(tmp_path / "a") == version(tmp_path / "b", pkg_unrelated="x = 2\n")
 
 
+def test_imports_for_the_type_checker_change_nothing(tmp_path: Path) -> None:
+    text = "if TYPE_CHECKING:\n    from pkg.unrelated import x\n"
+    first = version(tmp_path / "a", pkg_helper=text)
+    assert first == version(tmp_path / "b", pkg_helper=text, pkg_unrelated="x = 2\n")
+
+
 def test_training_covers_the_method_and_not_the_pictures() -> None:
     used = used_modules("mn.engine.fit")
     assert {"mn.functional", "mn.nn.model", "mn.data.split", "mn.engine.build"} <= set(used)
