@@ -78,7 +78,8 @@ def insert_ifilm(module: nn.Module, S_l: int = 10) -> nn.Module:
         S_l: entries of each.
 
     Returns:
-        The network. At first it computes what it computed before.
+        The network. At first it computes what it computed before. One that has its iFiLM already
+        gets no other.
 
     Example:
         >>> from torch import nn
@@ -99,7 +100,12 @@ def insert_ifilm(module: nn.Module, S_l: int = 10) -> nn.Module:
 
 
 def _insert(module: nn.Module, S_l: int, done: dict[nn.Module, nn.Module]) -> None:
-    for name, child in list(module.named_children()):
+    # not named_children(), which leaves out the second name of a module that has two
+    children = [(name, child) for name, child in module._modules.items() if child is not None]
+    followers = [child for _, child in children[1:]] + [None]
+    for (name, child), following in zip(children, followers, strict=False):
+        if isinstance(following, IFiLM):
+            continue  # it has one
         if child not in done:
             if isinstance(child, nn.modules.batchnorm._BatchNorm):
                 done[child] = insert_ifilm(child, S_l)
