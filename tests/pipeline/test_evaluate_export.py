@@ -71,9 +71,9 @@ def test_regions_are_drawn_at_the_moments_that_were_kept(trained: Callable[..., 
     root = trained("spiral")
     evaluate(root, "spiral")
     with h5py.File(root / evaluation_folder("spiral") / "regions.h5") as file:
-        assert sorted(file, key=int) == ["0", "2"]
-        probability = file["2/probability"][:]
-        assert file["2/keys"].shape == (8, 2)
+        assert sorted(file["moments"], key=int) == ["0", "2"]
+        probability = file["moments/2/probability"][:]
+        assert file["moments/2/keys"].shape == (8, 2)
     assert probability.min() >= 0
     assert probability.max() <= 1
 
