@@ -63,7 +63,7 @@ def make_clone(root: Path, **params: Any) -> Clone:
         check=True,
     ).stdout
     for name in filter(None, listed.split("\0")):
-        if (ROOT / name).is_file() and not name.startswith(("tests/", "docs/")):
+        if (ROOT / name).is_file() and not name.startswith(("tests/", "docs/", "dvc.lock")):
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, root / name)
     set_params(root, datasets=DATASETS, seeds=[0], **TINY)
