@@ -144,7 +144,7 @@ def test_papers_figures_stand_beside_ours_where_it_has_any(page: str) -> None:
     assert rows["MAXL"] == ["98.76\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}0.54", "–", "0"]
     assert rows["MN"][0].startswith("99.12")
     assert rows["vanilla"][0] == "–"
-    assert "prints no figures for spiral and diabetes" in " ".join(page.split())
+    assert "prints no numbers for spiral and diabetes" in " ".join(page.split())
 
 
 def test_settings_versions_and_keys_are_shown(reported: Path, page: str) -> None:
