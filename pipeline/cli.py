@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -37,11 +37,40 @@ class _Debug:
 
 
 @app.command()
-def download(dataset: Dataset) -> None:
-    """Fetch the raw data, verified by checksum, into data/raw/<data set>/."""
+def download(
+    dataset: Dataset,
+    local: Annotated[
+        Path | None,
+        typer.Option("--from", help="Your copy of its files: an archive, a file, or a folder of them."),
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Forget what is kept of it and download it again.")
+    ] = False,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(help="Your own table: the column to predict, by name or number. Repeat it for more."),
+    ] = None,
+    drop: Annotated[list[str] | None, typer.Option(help="Your own table: a column to leave out.")] = None,
+    task: Annotated[
+        Literal["auto", "classification", "regression"],
+        typer.Option(help="Your own table: auto is classification if the target holds words."),
+    ] = "auto",
+    header: Annotated[
+        bool | None, typer.Option("--header/--no-header", help="Your own table; found out by itself.")
+    ] = None,
+    missing: Annotated[
+        Literal["refuse", "drop"], typer.Option(help="Your own table: rows with missing values.")
+    ] = "refuse",
+    categorical: Annotated[
+        Literal["one-hot", "refuse"], typer.Option(help="Your own table: input columns of words.")
+    ] = "one-hot",
+) -> None:
+    """Fetch the raw data, verified, into data/raw/<data set>/; or add your own with --from."""
     from pipeline.download import download as stage
+    from pipeline.own import TableOptions
 
-    _done(stage(_ROOT, dataset))
+    options = TableOptions(target or [], drop or [], task, header, missing, categorical)
+    _done(stage(_ROOT, dataset, local=local, fresh=fresh, options=options))
 
 
 @app.command()

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from mn.data.prepare import prepare
-from pipeline.params import source
+from mn.yamlfile import read_yaml
+from pipeline.datasets import find_entry
+from pipeline.params import RECIPES, read_params, source
 from pipeline.paths import processed_file, raw_folder
 
 
 def preprocess(root: Path, dataset: str) -> Path:
     """Bring a data set into ``data/processed/<dataset>.h5``."""
-    planned = source(root, dataset)
+    entry = find_entry(root, dataset)
     target = root / processed_file(dataset)
-    rows = planned.data.rows
-    prepare(
-        planned.entry,
-        root / raw_folder(dataset) / f"{dataset}.npz",
-        target,
-        rows=None if rows == "all" else rows,
-    )
+    prepare(entry, root / raw_folder(dataset), target, rows=_rows(root, dataset), tell=_tell)
     return target
+
+
+def _rows(root: Path, dataset: str) -> int | None:
+    """How many rows to keep. A set without a recipe (nothing is trained on it yet) keeps all by default."""
+    if dataset in read_yaml(root / RECIPES):
+        rows = source(root, dataset).data.rows
+    else:
+        rows = read_params(root).data.rows  # type: ignore[attr-defined]
+    return rows if isinstance(rows, int) else None
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
