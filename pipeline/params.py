@@ -129,7 +129,7 @@ def read_params(root: Path) -> Params:
     catalog = read_catalog(root / CATALOG)
     for dataset in params.datasets:
         if dataset not in catalog:
-            raise MNError(_unknown_dataset(f"{PARAMS}: datasets", dataset, catalog))
+            raise MNError(_unknown_dataset(f"{PARAMS}: datasets = {dataset}", dataset, catalog))
     _refuse_repeats(params.datasets, "datasets")
     for key in ("methods", "seeds"):
         chosen = getattr(params, key)
@@ -170,13 +170,19 @@ def plan(root: Path, dataset: str) -> Plan:
 
 def _read(root: Path, dataset: str) -> tuple[Params, Recipe, Entry]:
     params = read_params(root)
-    catalog = read_catalog(root / CATALOG)
-    if dataset not in catalog:
-        raise MNError(_unknown_dataset("data set", dataset, catalog))
+    entry = find_entry(root, dataset)
     recipes = read_yaml(root / RECIPES)
     if dataset not in recipes:
         raise MNError(f"{RECIPES}: no recipe for {dataset}; add a section {dataset} with all its settings")
-    return params, _validate(Recipe, recipes[dataset], RECIPES, prefix=(dataset,)), catalog[dataset]
+    return params, _validate(Recipe, recipes[dataset], RECIPES, prefix=(dataset,)), entry
+
+
+def find_entry(root: Path, dataset: str) -> Entry:
+    """A data set's catalogue entry, or an error that names those there are."""
+    catalog = read_catalog(root / CATALOG)
+    if dataset not in catalog:
+        raise MNError(_unknown_dataset(f"data set {dataset}", dataset, catalog))
+    return catalog[dataset]
 
 
 def _run_config(
@@ -245,7 +251,12 @@ def _refuse_repeats(values: list[Any], key: str) -> None:
 
 
 def _unknown_dataset(where: str, name: str, catalog: dict[str, Entry]) -> str:
-    return f"{where} = {name}: not in {CATALOG}; allowed: {', '.join(catalog)}"
+    close = difflib.get_close_matches(name, catalog, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return (
+        f"{where}: not in {CATALOG}; {hint}allowed: {', '.join(catalog)}; "
+        f"for your own: pipeline download {name} --from FILE_OR_FOLDER"
+    )
 
 
 def _validate(model: type[_Model], content: Any, path: Path, prefix: tuple[str, ...] = ()) -> _Model:

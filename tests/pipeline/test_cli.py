@@ -54,8 +54,8 @@ def test_wrong_parameter_is_one_line_and_writes_nothing(run: Run, project: Path,
 def test_unknown_data_set_is_told_with_those_known(run: Run, stage: str) -> None:
     code, _, err = run(stage, "dogits")
     assert code == 1
-    assert err.startswith("error: data set = dogits: not in data/catalog.yaml; allowed: ")
-    assert "digits" in err
+    assert err.startswith("error: data set dogits: not in data/catalog.yaml; did you mean digits? allowed: ")
+    assert "spiral, digits, diabetes" in err
 
 
 @pytest.mark.parametrize(
