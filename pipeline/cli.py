@@ -114,6 +114,14 @@ def report() -> None:
 
 
 @app.command()
+def datasets() -> None:
+    """List the data sets: task, classes, size, licence, and what is downloaded and preprocessed here."""
+    from pipeline.datasets import show_datasets
+
+    show_datasets(_ROOT)
+
+
+@app.command()
 def params(dataset: Dataset) -> None:
     """Print the resolved settings of every run: nothing left to auto."""
     from pipeline.show import show_params
