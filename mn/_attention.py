@@ -20,36 +20,35 @@ def normalize(x: Tensor) -> Tensor:
     return x * squared_norm(x).rsqrt()
 
 
-def similarity_scores(queries: Tensor, keys: Tensor, similarity: str) -> Tensor:
-    """sim(z_i, k_j): ``(B, d), (S, d) -> (B, S)``."""
-    if similarity == "cosine":
-        return normalize(queries) @ normalize(keys).mT
-    # Not ‖z‖² + ‖k‖² − 2⟨z,k⟩: in float32 that loses half the digits of a small distance. cdist's
-    # derivative at distance zero is zero, which is what keeps a key on top of a query finite.
-    return -torch.cdist(queries, keys, compute_mode="donot_use_mm_for_euclid_dist")
+def index(keys: Tensor, similarity: str) -> Tensor:
+    """What of the keys the similarity needs: k̂ for cosine, k for the distance."""
+    (keys,) = at_least_float32(keys)
+    return normalize(keys) if similarity == "cosine" else keys
 
 
-def attention(
-    queries: Tensor,
-    keys: Tensor,
-    similarity: str,
-    inverse_temperature: float | Tensor,
-    *,
-    without: Tensor | None = None,
-) -> Tensor:
-    """ω_ij = softmax_j(sim(z_i, k_j) / T), always in at least float32.
-
-    ``without (B, S)`` marks the entries an instance does not see.
+def scores(queries: Tensor, indexed: Tensor, similarity: str) -> Tensor:
+    """sim(z_i, k_j): ``(B, d), (S, d) -> (B, S)``, always in at least float32.
 
     A bf16 similarity divided by T = 0.2 is wrong by 2 %, so autocast is off here; the work is one
     ``B×S×d`` product.
     """
     with torch.autocast(queries.device.type, enabled=False):
-        queries, keys = at_least_float32(queries, keys)
-        scores = similarity_scores(queries, keys, similarity) * inverse_temperature
-        if without is not None:
-            scores = scores.masked_fill(without, float("-inf"))
-        return scores.softmax(-1)
+        (queries,) = at_least_float32(queries)
+        if similarity == "cosine":
+            return normalize(queries) @ indexed.mT
+        # Not ‖z‖² + ‖k‖² − 2⟨z,k⟩: in float32 that loses half the digits of a small distance.
+        # cdist's derivative at distance zero is zero, so a key on top of a query is finite.
+        return -torch.cdist(queries, indexed, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def softmax(
+    sim: Tensor, inverse_temperature: float | Tensor, *, without: Tensor | None = None
+) -> Tensor:
+    """ω_ij = softmax_j(sim_ij / T); ``without (B, S)`` marks entries an instance does not see."""
+    sim = sim * inverse_temperature
+    if without is not None:
+        sim = sim.masked_fill(without, float("-inf"))
+    return sim.softmax(-1)
 
 
 def at_least_float32(*tensors: Tensor) -> tuple[Tensor, ...]:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from mn._attention import MIN_SQUARED_NORM, normalize, squared_norm
 from mn._chunks import in_chunks
-from mn._contraction import contract
+from mn._contraction import Plan, contract
 
 
 class Neighbors(NamedTuple):
@@ -53,26 +53,31 @@ def adapted(
     attention: Tensor,
     alpha: Tensor | float,
     steps: int,
-    budget: int,
+    plan: Plan,
 ) -> Tensor:
     """Logits of each instance under its own weights: ``(B, d) -> (B, C)``."""
-    z = normalize(features)
-    diagonal = isinstance(alpha, Tensor) and alpha.ndim == 1
-    if steps == 1 and not diagonal:
-        return _one_orthogonal_step(z, near, attention, alpha, budget)
-    (S, d), C = near.keys.shape, near.weight.shape[0]
-    # a step keeps the cosines, the softmax, E, ωE and their derivatives, and a few copies of φ_i
-    per_instance = z.element_size() * ((8 * C * S if steps > 1 else 0) + 8 * C * d)
-    run = partial(_explicit_steps, near=near, alpha=alpha, steps=steps, budget=budget)
-    return in_chunks(run, z, attention, bytes_per_instance=per_instance, memory_budget=budget)
+    with torch.autocast(features.device.type, enabled=False):
+        z = normalize(features)
+        if steps == 1 and not is_diagonal(alpha):
+            return _one_orthogonal_step(z, near, attention, alpha, plan)
+        (S, d), C = near.keys.shape, near.weight.shape[0]
+        # a step keeps cosines, softmax, E, ωE and their derivatives, and a few copies of φ_i
+        size = z.element_size() * ((8 * C * S * (steps - 1)) + 8 * C * d * steps)
+        run = partial(_explicit_steps, near=near, alpha=alpha, steps=steps, plan=plan)
+        return in_chunks(run, z, attention, bytes_per_instance=size, memory_budget=plan.budget)
+
+
+def is_diagonal(alpha: Tensor | float) -> bool:
+    """Whether α is one rate a feature."""
+    return isinstance(alpha, Tensor) and alpha.ndim == 1
 
 
 def _one_orthogonal_step(
-    z: Tensor, near: Neighbors, attention: Tensor, alpha: Tensor | float, budget: int
+    z: Tensor, near: Neighbors, attention: Tensor, alpha: Tensor | float, plan: Plan
 ) -> Tensor:
-    k, _, E, w, τ = near
-    n, w_hat, off = _direction(w)
-    u = contract(attention, E, k, budget)  # (B, C, d)
+    w, τ = near.weight, near.scale
+    n, w_hat, off = direction(w)
+    u = _pull(near, attention, plan)  # (B, C, d)
     q = torch.einsum("bcd,cd->bc", u, w_hat)
     r = u - (q * ~off).unsqueeze(-1) * w_hat
     s = alpha / n
@@ -85,30 +90,40 @@ def _one_orthogonal_step(
 
 
 def _explicit_steps(
-    z: Tensor, attention: Tensor, *, near: Neighbors, alpha: Tensor | float, steps: int, budget: int
+    z: Tensor, attention: Tensor, *, near: Neighbors, alpha: Tensor | float, steps: int, plan: Plan
 ) -> Tensor:
     """Any α and any number of steps, with φ_i held as one ``(B, C, d)`` tensor."""
-    k, V, E, w, τ = near
-    φ = _moved(w, contract(attention, E, k, budget), alpha)
+    k, V, _, w, τ = near
+    φ = _moved(w, _pull(near, attention, plan), alpha)
     for _ in range(steps - 1):
         (B, C, _), S = φ.shape, k.shape[0]
         cos = (normalize(φ).flatten(0, 1) @ k.mT).view(B, C, S)
         E_i = τ * ((τ * cos).softmax(1) * V.sum(1) - V.mT)  # (B, C, S)
-        u = ((attention.unsqueeze(1) * E_i).flatten(0, 1) @ k).view_as(φ)
+        x, low = (attention.unsqueeze(1) * E_i).flatten(0, 1), plan.low or k.dtype
+        u = (x.to(low) @ k.to(low)).to(k.dtype).view_as(φ)
         φ = _moved(φ, u, alpha)
     logits: Tensor = τ * torch.einsum("bcd,bd->bc", normalize(φ), z)
     return logits
 
 
+def _pull(near: Neighbors, attention: Tensor, plan: Plan) -> Tensor:
+    """u_ic = Σ_j ω_ij E_jc k̂_j: ``(B, C, d)``.
+
+    E_jc sums to zero over the classes, whatever the values, so the last class needs no product.
+    """
+    u = contract(attention, near.errors[:, :-1], near.keys, plan)
+    return torch.cat([u, -u.sum(1, keepdim=True)], 1)
+
+
 def _moved(φ: Tensor, u: Tensor, alpha: Tensor | float) -> Tensor:
     """φ − α/‖φ‖ (u − ⟨u, φ̂⟩ φ̂), for φ ``(C, d)`` or ``(B, C, d)``, α ``()`` or ``(d,)``."""
-    n, direction, off = _direction(φ)
-    q = (u * direction).sum(-1) * ~off
-    r = u - q.unsqueeze(-1) * direction
+    n, φ_hat, off = direction(φ)
+    q = (u * φ_hat).sum(-1) * ~off
+    r = u - q.unsqueeze(-1) * φ_hat
     return φ - alpha * r / n.unsqueeze(-1)
 
 
-def _direction(w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def direction(w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """‖w_c‖ (floored), ŵ_c, and which rows lie below the floor.
 
     Below it, ŵ = w / 1e-6 is linear in w, so the step has nothing to project away there.

@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from mn._chunks import in_chunks
-from mn._contraction import contract
+from mn._contraction import Plan, contract
 
 Layer = tuple[Tensor, "Tensor | None"]  # weight (out, in), bias (out,); or (B, out, in), (B, out)
 Rate = tuple["Tensor | float", "Tensor | float"]  # of the weight: () or (in,); of the bias: ()
@@ -66,35 +67,37 @@ class Neighbors(NamedTuple):
 
     inputs: list[Tensor]  # a (S, in), or (B, S, in) once the weights differ per instance
     errors: list[Tensor]  # δ (S, out), or (B, S, out)
+    values: Tensor  # v (S, out), for the steps after this one
 
 
 def neighbors(network: Network, keys: Tensor, values: Tensor) -> Neighbors:
     """One forward and one backward pass of the keys, written out for autograd to go through."""
     layers, _, activation, error = network
-    inputs, h = [], keys
-    for depth, layer in enumerate(layers):
-        inputs.append(h)
-        h = _linear(h, layer)
-        if depth < len(layers) - 1:
-            h = _activate(h, activation)
-    δ = error(h, values)
-    errors = [δ]
-    for (W, _), a in zip(reversed(layers[1:]), reversed(inputs[1:]), strict=True):
-        δ = δ @ W
-        # at a = 0 the derivative of relu is 0, as in autograd
-        δ = δ * (a > 0) if activation == "relu" else δ * (1 - a.square())
-        errors.append(δ)
-    return Neighbors(inputs, errors[::-1])
+    # f(k_j) − v_j is a difference of near numbers: never in half precision
+    with torch.autocast(keys.device.type, enabled=False):
+        inputs, h = [], keys
+        for depth, layer in enumerate(layers):
+            inputs.append(h)
+            h = _linear(h, layer)
+            if depth < len(layers) - 1:
+                h = _activate(h, activation)
+        δ = error(h, values)
+        errors = [δ]
+        for (W, _), a in zip(reversed(layers[1:]), reversed(inputs[1:]), strict=True):
+            δ = δ @ W
+            # at a = 0 the derivative of relu is 0, as in autograd
+            δ = δ * (a > 0) if activation == "relu" else δ * (1 - a.square())
+            errors.append(δ)
+    return Neighbors(inputs, errors[::-1], values)
 
 
 def adapted(
     features: Tensor,
     network: Network,
     near: Neighbors,
-    values: Tensor,
     attention: Tensor,
     steps: int,
-    budget: int,
+    plan: Plan,
 ) -> Tensor:
     """Outputs of each instance under its own weights: ``(B, in) -> (B, out)``."""
     if steps == 1:
@@ -107,18 +110,19 @@ def adapted(
     def run(h: Tensor, ω: Tensor) -> Tensor:
         own, here = network, near
         for _ in range(steps - 1):
-            own = _moved(own, ω, here, budget)
-            here = neighbors(own, near.inputs[0], values)
+            own = _moved(own, ω, here, plan)
+            here = neighbors(own, near.inputs[0], near.values)
         return _last_step(h, ω, own, here)
 
     size = features.element_size() * numbers
-    return in_chunks(run, features, attention, bytes_per_instance=size, memory_budget=budget)
+    return in_chunks(run, features, attention, bytes_per_instance=size, memory_budget=plan.budget)
 
 
 def _last_step(h: Tensor, ω: Tensor, network: Network, near: Neighbors) -> Tensor:
     """The adapted network applied to ``h (B, in)`` without its adapted weights."""
     layers, rates, activation, _ = network
-    for depth, (layer, a, δ, rate) in enumerate(zip(layers, *near, rates, strict=True)):
+    parts = zip(layers, near.inputs, near.errors, rates, strict=True)
+    for depth, (layer, a, δ, rate) in enumerate(parts):
         scores = _rows(h * rate[0], a)  # (B, S)
         if layer[1] is not None:
             scores = scores + rate[1]
@@ -128,12 +132,13 @@ def _last_step(h: Tensor, ω: Tensor, network: Network, near: Neighbors) -> Tens
     return h
 
 
-def _moved(network: Network, ω: Tensor, near: Neighbors, budget: int) -> Network:
+def _moved(network: Network, ω: Tensor, near: Neighbors, plan: Plan) -> Network:
     """φ_i − α ∇L_i(φ_i) as ``(B, out, in)`` weights."""
     moved: list[Layer] = []
-    for (W, b), a, δ, rate in zip(network.layers, *near, network.rates, strict=True):
+    parts = zip(network.layers, near.inputs, near.errors, network.rates, strict=True)
+    for (W, b), a, δ, rate in parts:
         shared = δ.ndim == 2
-        step = contract(ω, δ, a, budget) if shared else (ω.unsqueeze(-1) * δ).mT @ a
+        step = contract(ω, δ, a, plan) if shared else (ω.unsqueeze(-1) * δ).mT @ a
         own_bias = None if b is None else b - rate[1] * _weighted(ω, δ)
         moved.append((W - rate[0] * step, own_bias))
     return network._replace(layers=moved)

@@ -20,12 +20,20 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mn import _checks, _cosine, _linear
+from mn import _attention, _checks, _cosine, _linear, _predict
 from mn._attention import at_least_float32, normalize
-from mn._attention import attention as _attention
 from mn._chunks import DEFAULT_MEMORY_BUDGET
+from mn._contraction import plan_for
 
-__all__ = ["adapted_logits", "adapted_mlp", "attend", "cosine_logits", "dot_logits", "ifilm"]
+__all__ = [
+    "adapted_logits",
+    "adapted_mlp",
+    "attend",
+    "cosine_logits",
+    "dot_logits",
+    "ifilm",
+    "predict",
+]
 
 
 def attend(
@@ -57,7 +65,8 @@ def attend(
     _checks.neighbors(queries, keys)
     _checks.one_of("similarity", similarity, _checks.SIMILARITIES)
     _checks.positive("temperature", temperature)
-    return _attention(queries, keys, similarity, 1 / temperature)
+    sim = _attention.scores(queries, _attention.index(keys, similarity), similarity)
+    return _attention.softmax(sim, 1 / temperature)
 
 
 def cosine_logits(x: Tensor, weight: Tensor, scale: float | Tensor) -> Tensor:
@@ -153,12 +162,77 @@ def adapted_logits(
     _checks.at_least("memory_budget", memory_budget, 1)
     ω = _weights(features, keys, similarity, temperature, attention)
     features, keys, values, weight = at_least_float32(features, keys, values, weight)
+    plan = plan_for(features.device, memory_budget)
     if scale is not None:
-        near = _cosine.neighbors(keys, values, weight, scale)
-        return _cosine.adapted(features, near, ω, alpha, steps, memory_budget)
+        cosine = _cosine.neighbors(keys, values, weight, scale)
+        return _cosine.adapted(features, cosine, ω, alpha, steps, plan)
     network = _linear.classifier(weight, bias, alpha)
-    traces = _linear.neighbors(network, keys, values)
-    return _linear.adapted(features, network, traces, values, ω, steps, memory_budget)
+    near = _linear.neighbors(network, keys, values)
+    return _linear.adapted(features, network, near, ω, steps, plan)
+
+
+@torch.no_grad()
+def predict(
+    features: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    weight: Tensor,
+    *,
+    alpha: float | Tensor,
+    scale: float | Tensor | None = None,
+    bias: Tensor | None = None,
+    similarity: str = "cosine",
+    temperature: float | Tensor = 0.2,
+    steps: int = 1,
+    attention: Tensor | None = None,
+    memory_budget: int = DEFAULT_MEMORY_BUDGET,
+) -> Tensor:
+    r"""Labels: the arg-max of :func:`adapted_logits`, for less work.
+
+    For one step of the cosine head with a scalar α, norms are computed only for the classes whose
+    bounds leave them a chance to win (``mn._predict``). Ties, near-ties and every other head are
+    decided by the logits themselves. No gradient is recorded.
+
+    Args:
+        features, keys, values, weight, alpha, scale, bias, similarity, temperature, steps,
+            attention, memory_budget: see :func:`adapted_logits`.
+
+    Shape:
+        as :func:`adapted_logits` -> ``(B,)`` whole numbers
+
+    Example:
+        >>> import torch
+        >>> z, k, w = torch.randn(4, 8), torch.randn(20, 8), torch.randn(3, 8)
+        >>> v = torch.randn(20, 3).softmax(1)
+        >>> logits = adapted_logits(z, k, v, w, alpha=0.05, scale=10.0)
+        >>> bool((predict(z, k, v, w, alpha=0.05, scale=10.0) == logits.argmax(1)).all())
+        True
+    """
+    if scale is None or bias is not None:
+        logits = adapted_logits(
+            features,
+            keys,
+            values,
+            weight,
+            alpha=alpha,
+            scale=scale,
+            bias=bias,
+            similarity=similarity,
+            temperature=temperature,
+            steps=steps,
+            attention=attention,
+            memory_budget=memory_budget,
+        )
+        return logits.argmax(1)
+    d = _checks.head(features, keys, values, weight, None)
+    _checks.rates(alpha, {"per feature": d})
+    _checks.at_least("steps", steps, 1)
+    _checks.at_least("memory_budget", memory_budget, 1)
+    ω = _weights(features, keys, similarity, temperature, attention)
+    features, keys, values, weight = at_least_float32(features, keys, values, weight)
+    near = _cosine.neighbors(keys, values, weight, scale)
+    plan = plan_for(features.device, memory_budget)
+    return _predict.labels(features, near, _predict.bounds(near), ω, alpha, steps, plan)
 
 
 def adapted_mlp(
@@ -209,9 +283,10 @@ def adapted_mlp(
     _checks.at_least("memory_budget", memory_budget, 1)
     ω = _weights(inputs, keys, similarity, temperature, attention)
     inputs, keys, values = at_least_float32(inputs, keys, values)
+    plan = plan_for(inputs.device, memory_budget)
     network = _linear.regressor(layers, alpha, activation)
-    traces = _linear.neighbors(network, keys, values)
-    return _linear.adapted(inputs, network, traces, values, ω, steps, memory_budget)
+    near = _linear.neighbors(network, keys, values)
+    return _linear.adapted(inputs, network, near, ω, steps, plan)
 
 
 def ifilm(
@@ -258,7 +333,8 @@ def modulate(
 ) -> Tensor:
     """Do :func:`ifilm` by 1/T and unchecked: the module, which is one of many, learns 1/T."""
     g = activations.flatten(2).mean(2) if activations.ndim > 2 else activations
-    ω = _attention(g, keys, "cosine", inverse_temperature)  # (B, S)
+    sim = _attention.scores(g, _attention.index(keys, "cosine"), "cosine")
+    ω = _attention.softmax(sim, inverse_temperature)  # (B, S)
     shape = g.shape + (1,) * (activations.ndim - 2)
     γ, β = ((ω @ rows).to(activations.dtype).view(shape) for rows in (gammas, betas))
     return torch.addcmul(β, activations, 1 + γ)

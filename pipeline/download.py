@@ -12,9 +12,8 @@ from mn.data.obtain import obtain, take
 from mn.data.progress import shown
 from mn.data.raw import fetch_raw
 from mn.errors import MNError
-from pipeline.datasets import find_entry
 from pipeline.own import TableOptions, add_own
-from pipeline.params import CATALOG
+from pipeline.params import CATALOG, find_entry, read_params
 from pipeline.paths import raw_folder, store_folder
 
 
@@ -43,6 +42,7 @@ def download(
         return folder
     if options.given:
         raise MNError(f"{dataset}: --target and the like are for a table of your own, given with --from")
+    read_params(root)  # a mistake there is told of before anything is fetched
     entry = find_entry(root, dataset)
     if entry.source != "files":
         if local is not None:

@@ -14,6 +14,7 @@ from mn.analysis.curves import curve_rows
 from mn.analysis.metrics import accuracy, mse, summarise_methods
 from mn.analysis.predict import predict_run
 from mn.analysis.regions import write_regions
+from mn.data.hdf5 import describe
 from mn.data.split import SplitData, load_split
 from mn.engine.config import RunConfig
 from mn.engine.fit import HISTORY, SNAPSHOTS
@@ -24,6 +25,7 @@ from pipeline.paths import evaluation_folder, metrics_file, plots_folder, proces
 from pipeline.train import trained_runs
 
 RUNS = "runs.json"
+DATASET = "dataset.json"
 PREDICTIONS = "predictions.h5"
 REGIONS = "regions.h5"
 
@@ -43,9 +45,11 @@ def evaluate(root: Path, dataset: str) -> Path:
                 rows.append(_row(run, config, data, predictions))
                 _write_predictions(file, config, data, predictions)
         (folder / RUNS).write_text(json.dumps(rows, indent=1), encoding="utf-8")
+        (folder / DATASET).write_text(json.dumps(_sizes(data_file), indent=1), encoding="utf-8")
         pictured = _pictured(entry.kind, runs)
         if pictured:
-            write_regions(folder / REGIONS, pictured.folder / SNAPSHOTS, pictured.folder)
+            test = splits[pictured.config.split].test
+            write_regions(folder / REGIONS, pictured.folder / SNAPSHOTS, pictured.folder, test)
     _write_plots(root / plots_folder(dataset), runs)
     target = root / metrics_file(dataset)
     with replacing(target) as aside:
@@ -72,6 +76,12 @@ def _row(
         "key": run.key,
         **figures,
     }
+
+
+def _sizes(data_file: Path) -> dict[str, Any]:
+    """How large the data set is, so that a report on it needs the results alone."""
+    described = describe(data_file)
+    return {key: described[key] for key in ("shape", "splits")}
 
 
 def _write_predictions(

@@ -129,7 +129,7 @@ def read_params(root: Path) -> Params:
     catalog = read_catalog(root / CATALOG)
     for dataset in params.datasets:
         if dataset not in catalog:
-            raise MNError(_unknown_dataset(f"{PARAMS}: datasets", dataset, catalog))
+            raise MNError(_unknown_dataset(f"{PARAMS}: datasets = {dataset}", dataset, catalog))
     _refuse_repeats(params.datasets, "datasets")
     for key in ("methods", "seeds"):
         chosen = getattr(params, key)
@@ -170,13 +170,19 @@ def plan(root: Path, dataset: str) -> Plan:
 
 def _read(root: Path, dataset: str) -> tuple[Params, Recipe, Entry]:
     params = read_params(root)
-    catalog = read_catalog(root / CATALOG)
-    if dataset not in catalog:
-        raise MNError(_unknown_dataset("data set", dataset, catalog))
+    entry = find_entry(root, dataset)
     recipes = read_yaml(root / RECIPES)
     if dataset not in recipes:
         raise MNError(f"{RECIPES}: no recipe for {dataset}; add a section {dataset} with all its settings")
-    return params, _validate(Recipe, recipes[dataset], RECIPES, prefix=(dataset,)), catalog[dataset]
+    return params, _validate(Recipe, recipes[dataset], RECIPES, prefix=(dataset,)), entry
+
+
+def find_entry(root: Path, dataset: str) -> Entry:
+    """A data set's catalogue entry, or an error that names those there are."""
+    catalog = read_catalog(root / CATALOG)
+    if dataset not in catalog:
+        raise MNError(_unknown_dataset(f"data set {dataset}", dataset, catalog))
+    return catalog[dataset]
 
 
 def _run_config(
@@ -188,7 +194,7 @@ def _run_config(
     train: dict[str, Any],
 ) -> RunConfig:
     """Give a method the groups it uses, and set what it does not use to one fixed value."""
-    base = {"dataset": entry.name, "method": method, "split": split, "seed": seed}
+    base: dict[str, Any] = {"dataset": entry.name, "method": method, "split": split, "seed": seed}
     if method == "knn":
         return RunConfig(**base, neighbours=_pick(NeighbourSettings, model))
     head_is_mlp = model["head"] == "mlp"
@@ -217,6 +223,8 @@ def _check_fit(entry: Entry, config: RunConfig) -> None:
     if (network.head == "mlp") != (entry.task == "regression"):
         wanted = "mlp" if entry.task == "regression" else "cosine or dot"
         raise MNError(f"{where}: model.head = {network.head} does not fit {entry.task}; use {wanted}")
+    if network.head == "mlp" and not network.hidden:
+        raise MNError(f"{where}: model.hidden = []: an mlp head needs at least one hidden layer")
     if config.ifilm and network.backbone == "identity":
         raise MNError(f"{where}: iFiLM sits behind BatchNorm layers, and backbone identity has none")
     if dictionary is None:
@@ -243,7 +251,12 @@ def _refuse_repeats(values: list[Any], key: str) -> None:
 
 
 def _unknown_dataset(where: str, name: str, catalog: dict[str, Entry]) -> str:
-    return f"{where} = {name}: not in {CATALOG}; allowed: {', '.join(catalog)}"
+    close = difflib.get_close_matches(name, catalog, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return (
+        f"{where}: not in {CATALOG}; {hint}allowed: {', '.join(catalog)}; "
+        f"for your own: pipeline download {name} --from FILE_OR_FOLDER"
+    )
 
 
 def _validate(model: type[_Model], content: Any, path: Path, prefix: tuple[str, ...] = ()) -> _Model:
@@ -261,12 +274,17 @@ def _explain(model: type[BaseModel], error: ValidationError, path: Path, prefix:
     if first["type"] == "extra_forbidden":
         close = difflib.get_close_matches(keys[-1], siblings, n=1)
         hint = f"did you mean {close[0]}?" if close else f"allowed: {', '.join(siblings)}"
-        return f"{path}: unknown key {key} = {first['input']!r}; {hint}"
+        return f"{path}: unknown key {key} = {_short(first['input'])}; {hint}"
     allowed = field.description if field else "a mapping of settings"
     auto = " (or auto)" if field and _takes_auto(field) and "auto" not in (allowed or "") else ""
     if first["type"] == "missing":
         return f"{path}: {key} is missing; needed: {allowed}{auto}"
-    return f"{path}: {key} = {first['input']!r} is not allowed; needed: {allowed}{auto}"
+    return f"{path}: {key} = {_short(first['input'])} is not allowed; needed: {allowed}{auto}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _locate(
@@ -289,4 +307,4 @@ def _locate(
 
 
 def _takes_auto(field: FieldInfo) -> bool:
-    return field.default == "auto"
+    return bool(field.default == "auto")

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from mn.data.prepare import prepare
 from mn.yamlfile import read_yaml
-from pipeline.datasets import find_entry
-from pipeline.params import RECIPES, read_params, source
+from pipeline.params import RECIPES, find_entry, read_params, source
 from pipeline.paths import processed_file, raw_folder
 
 

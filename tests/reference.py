@@ -126,3 +126,16 @@ def adapted_mlp(
         return x
 
     return adapt(apply, params, rates, squared_error, inputs, keys, values, attention, steps)
+
+
+def ifilm(
+    activations: Tensor, keys: Tensor, gammas: Tensor, betas: Tensor, *, temperature: Tensor
+) -> Tensor:
+    rows = []
+    for a in activations:
+        g = a.flatten(1).mean(1) if a.ndim > 1 else a
+        ω = attend(g.unsqueeze(0), keys, "cosine", temperature).squeeze(0)
+        γ, β = (ω @ gammas, ω @ betas)
+        across = (-1,) + (1,) * (a.ndim - 1)
+        rows.append((1 + γ.view(across)) * a + β.view(across))
+    return torch.stack(rows)

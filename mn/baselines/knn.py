@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
@@ -16,14 +17,12 @@ from mn.engine.config import RunConfig
 CHOICE = "choice.json"
 WEIGHTINGS = ("uniform", "distance")
 
-KNN = KNeighborsClassifier | KNeighborsRegressor
-
 
 def choose(config: RunConfig, data: SplitData, output: Path) -> None:
     """Score every (k, weighting) on the validation part and write down the table and the best."""
     assert config.neighbours is not None
     x, y = _arrays(data.validation)
-    table = [
+    table: list[dict[str, Any]] = [
         {"k": k, "weighting": weighting, "val_loss": _loss(fitted.predict, x, y)}
         for k in config.neighbours.k
         if k <= len(data.train)
@@ -35,7 +34,7 @@ def choose(config: RunConfig, data: SplitData, output: Path) -> None:
     (output / CHOICE).write_text(json.dumps(choice, indent=1), encoding="utf-8")
 
 
-def fit_knn(data: SplitData, *, k: int, weighting: str) -> KNN:
+def fit_knn(data: SplitData, *, k: int, weighting: str) -> Any:
     """k-nearest-neighbours on the training part."""
     kind = KNeighborsClassifier if data.task == "classification" else KNeighborsRegressor
     return kind(n_neighbors=k, weights=weighting).fit(*_arrays(data.train))

@@ -2,7 +2,8 @@
 
 Comments, docstrings and layout are no part of a syntax tree (docstrings are taken out), so that editing
 them invalidates nothing. Third-party packages are left to ``requirements.lock``; a run records their
-versions. A package's ``__init__`` counts where it is imported by name, not for being a parent.
+versions. A package's ``__init__`` counts where something is taken from it, not for being a parent; imports
+under ``TYPE_CHECKING`` compute nothing and do not count.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def _closure(module: str, root: Path) -> dict[str, Path]:
         if path is None or name in found:
             continue
         found[name] = path
-        waiting += _imports(path, name)
+        waiting += _imports(path, name, root)
     return found
 
 
@@ -53,11 +54,12 @@ def _source(name: str, root: Path) -> Path | None:
     return None
 
 
-def _imports(path: Path, name: str) -> list[str]:
-    """Every name an import statement could mean as a module, wherever in the file it stands."""
+def _imports(path: Path, name: str, root: Path) -> list[str]:
+    """The modules that a file's import statements name, wherever in the file they stand."""
     names: list[str] = []
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    tree = _Runtime().visit(ast.parse(path.read_text(encoding="utf-8")))
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -66,10 +68,21 @@ def _imports(path: Path, name: str) -> list[str]:
                 base = ".".join([*parents, *([node.module] if node.module else [])])
             else:
                 base = node.module or ""
-            # `from mn.nn import heads` names a module, `from mn.nn import CosineHead` does not:
-            # what is no module has no source and is passed over.
-            names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
+            for alias in node.names:
+                # `from mn.nn import heads` takes a module, `from mn.nn import CosineHead` what the
+                # package's __init__ gathers.
+                module = f"{base}.{alias.name}"
+                names.append(module if _source(module, root) else base)
     return names
+
+
+class _Runtime(ast.NodeTransformer):
+    """Takes out what only a type checker reads."""
+
+    def visit_If(self, node: ast.If) -> ast.AST:
+        if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            return ast.Pass()
+        return self.generic_visit(node)
 
 
 def _normalised(path: Path) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 MAIN_SPLIT = "main"  # the split of a data set that has no folds
 
@@ -37,12 +37,6 @@ class NetworkSettings(Settings):
         description="the widths of an mlp head's hidden layers, whole numbers of at least 1"
     )
     activation: Literal["relu", "tanh"] = Field(description="relu or tanh (mlp head)")
-
-    @model_validator(mode="after")
-    def _hidden_belongs_to_mlp(self) -> NetworkSettings:
-        if self.head == "mlp" and not self.hidden:
-            raise ValueError("an mlp head needs at least one hidden layer")
-        return self
 
 
 class DictionarySettings(Settings):

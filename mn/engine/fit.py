@@ -222,7 +222,7 @@ class _Trainer:
                 self.state.snapshots[f"{iteration}/{name}"] = tensor
 
     def _figures(self) -> str:
-        shown = ("train_loss", "val_loss", "val_accuracy")
+        shown = ("val_accuracy", "val_loss", "train_loss")
         last = self.state.history[-1]
         return "  ".join(f"{key} {last[key]:.4g}" for key in shown if key in last)
 

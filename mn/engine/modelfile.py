@@ -34,6 +34,11 @@ class TrainedModel(nn.Module):
           or targets ``(B, t)`` in their own unit
     """
 
+    x_mean: Tensor | None
+    x_std: Tensor | None
+    y_mean: Tensor | None
+    y_std: Tensor | None
+
     def __init__(self, model: MetaNeighborhoods | Vanilla, standardisation: Standardisation) -> None:
         super().__init__()
         self.model = model
@@ -43,11 +48,15 @@ class TrainedModel(nn.Module):
     def standardised(self, x: Tensor) -> Tensor:
         """Raw inputs as the network takes them."""
         x = as_input(x)
-        return x if self.x_mean is None else ((x - self.x_mean) / self.x_std).float()
+        if self.x_mean is None or self.x_std is None:
+            return x
+        return ((x - self.x_mean) / self.x_std).float()
 
     def forward(self, x: Tensor) -> Tensor:
         output: Tensor = self.model(self.standardised(x))
-        return output if self.y_mean is None else output * self.y_std + self.y_mean
+        if self.y_mean is None or self.y_std is None:
+            return output
+        return output * self.y_std + self.y_mean
 
 
 def save_model(

@@ -16,6 +16,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 
 from mn.engine.event import Event
 
@@ -70,11 +71,16 @@ def run_progress(stage: str, total: int) -> Iterator[RunProgress]:
         return
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
+        BarColumn(bar_width=16),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}", style="dim"),
+        # The note takes what is left of the line, and is what gets shorter in a narrow window.
+        TextColumn(
+            "{task.fields[note]}",
+            style="dim",
+            table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"),
+        ),
     )
-    with Progress(*columns, console=Console()) as bars:
+    with Progress(*columns, console=Console(), expand=True) as bars:
         yield RunProgress(stage, total, bars)

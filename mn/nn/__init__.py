@@ -2,6 +2,7 @@
 
 from mn.nn.alpha import Alpha
 from mn.nn.dictionary import Dictionary
+from mn.nn.explain import Explanation
 from mn.nn.heads import CosineHead, DotHead, Head, MLPHead
 from mn.nn.ifilm import IFiLM, insert_ifilm
 from mn.nn.model import MetaNeighborhoods, Vanilla
@@ -11,6 +12,7 @@ __all__ = [
     "CosineHead",
     "Dictionary",
     "DotHead",
+    "Explanation",
     "Head",
     "IFiLM",
     "MLPHead",

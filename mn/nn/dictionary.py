@@ -6,8 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mn import _checks
-from mn._attention import attention
+from mn import _attention, _checks
 
 KEY_INITS = ("gaussian", "uniform")
 VALUES = ("learned", "fixed")
@@ -162,4 +161,6 @@ class Dictionary(nn.Module):
         return raw if self.num_classes is None else (self.sharpening * raw).softmax(1)
 
     def _attend(self, features: Tensor, keys: Tensor, without: Tensor | None = None) -> Tensor:
-        return attention(features, keys, self.similarity, 1 / self.temperature, without=without)
+        indexed = _attention.index(keys, self.similarity)
+        sim = _attention.scores(features, indexed, self.similarity)
+        return _attention.softmax(sim, 1 / self.temperature, without=without)

@@ -5,15 +5,22 @@ from __future__ import annotations
 import itertools
 import math
 from abc import abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from mn import _checks, functional
+from mn import _checks, _cosine, _linear, _predict, functional
+from mn._chunks import DEFAULT_MEMORY_BUDGET
+from mn._contraction import plan_for
 
 
 class Head(nn.Module):
-    """What :class:`mn.nn.MetaNeighborhoods` asks of a head: ``forward`` and ``adapted``."""
+    """What :class:`mn.nn.MetaNeighborhoods` asks of a head: ``forward`` and ``adapted``.
+
+    A head of your own needs no more than these two. The other methods split ``adapted`` into what
+    depends on the model alone, which is kept between batches at inference, and the rest.
+    """
 
     num_features: int
     num_outputs: int
@@ -32,6 +39,34 @@ class Head(nn.Module):
         attention: Tensor | None = None,
     ) -> Tensor:
         """f_φi(z_i) with φ_i = φ − α∇L_i(φ): ``(B, d) -> (B, outputs)``."""
+
+    def neighbors(self, keys: Tensor, values: Tensor) -> Any:
+        """What adaptation needs of the dictionary and this head, whatever the batch."""
+        return keys, values
+
+    def adapted_by(
+        self, features: Tensor, near: Any, attention: Tensor, *, alpha: Tensor, steps: int
+    ) -> Tensor:
+        """``adapted``, from what ``neighbors`` gave."""
+        return self.adapted(features, *near, alpha=alpha, steps=steps, attention=attention)
+
+    def bounds(self, near: Any) -> Any:  # noqa: ARG002
+        """What ``labels_by`` needs besides ``near``, whatever the batch."""
+        return None
+
+    def labels_by(
+        self,
+        features: Tensor,
+        near: Any,
+        bounds: Any,  # noqa: ARG002
+        attention: Tensor,
+        *,
+        alpha: Tensor,
+        steps: int,
+        cosines: Tensor | None = None,  # noqa: ARG002
+    ) -> Tensor:
+        """The class with the greatest adapted logit; ``cosines (B, S)`` if they are known."""
+        return self.adapted_by(features, near, attention, alpha=alpha, steps=steps).argmax(1)
 
 
 class CosineHead(Head):
@@ -91,6 +126,40 @@ class CosineHead(Head):
             temperature=temperature,
             steps=steps,
             attention=attention,
+        )
+
+    def neighbors(self, keys: Tensor, values: Tensor) -> _cosine.Neighbors:
+        return _cosine.neighbors(keys, values, self.weight, self.scale)
+
+    def adapted_by(
+        self,
+        features: Tensor,
+        near: _cosine.Neighbors,
+        attention: Tensor,
+        *,
+        alpha: Tensor,
+        steps: int,
+    ) -> Tensor:
+        plan = plan_for(features.device, DEFAULT_MEMORY_BUDGET)
+        return _cosine.adapted(features, near, attention, alpha, steps, plan)
+
+    def bounds(self, near: _cosine.Neighbors) -> _predict.Bounds:
+        return _predict.bounds(near)
+
+    def labels_by(
+        self,
+        features: Tensor,
+        near: _cosine.Neighbors,
+        bounds: _predict.Bounds,
+        attention: Tensor,
+        *,
+        alpha: Tensor,
+        steps: int,
+        cosines: Tensor | None = None,
+    ) -> Tensor:
+        plan = plan_for(features.device, DEFAULT_MEMORY_BUDGET)
+        return _predict.labels(
+            features, near, bounds, attention, alpha, steps, plan, cosines=cosines
         )
 
     def extra_repr(self) -> str:
@@ -153,6 +222,22 @@ class DotHead(Head):
             attention=attention,
         )
 
+    def neighbors(self, keys: Tensor, values: Tensor) -> _linear.Neighbors:
+        return _linear.neighbors(_linear.classifier(self.weight, self.bias, 0.0), keys, values)
+
+    def adapted_by(
+        self,
+        features: Tensor,
+        near: _linear.Neighbors,
+        attention: Tensor,
+        *,
+        alpha: Tensor,
+        steps: int,
+    ) -> Tensor:
+        plan = plan_for(features.device, DEFAULT_MEMORY_BUDGET)
+        network = _linear.classifier(self.weight, self.bias, alpha)
+        return _linear.adapted(features, network, near, attention, steps, plan)
+
     def extra_repr(self) -> str:
         return f"{self.num_features}, {self.num_outputs}"
 
@@ -188,7 +273,9 @@ class MLPHead(Head):
         self.num_features, self.num_outputs = num_features, num_outputs
         self.activation = activation
         widths = (num_features, *hidden, num_outputs)
-        self.layers = nn.ModuleList(nn.Linear(before, after) for before, after in itertools.pairwise(widths))
+        self.layers = nn.ModuleList(
+            nn.Linear(before, after) for before, after in itertools.pairwise(widths)
+        )
         self.reset_parameters()
 
     @property
@@ -237,3 +324,22 @@ class MLPHead(Head):
             steps=steps,
             attention=attention,
         )
+
+    def neighbors(self, keys: Tensor, values: Tensor) -> _linear.Neighbors:
+        return _linear.neighbors(self._network(0.0), keys, values)
+
+    def adapted_by(
+        self,
+        features: Tensor,
+        near: _linear.Neighbors,
+        attention: Tensor,
+        *,
+        alpha: Tensor,
+        steps: int,
+    ) -> Tensor:
+        plan = plan_for(features.device, DEFAULT_MEMORY_BUDGET)
+        return _linear.adapted(features, self._network(alpha), near, attention, steps, plan)
+
+    def _network(self, alpha: Tensor | float) -> _linear.Network:
+        layers = [(layer.weight, layer.bias) for layer in self.linears]
+        return _linear.regressor(layers, alpha, self.activation)

@@ -59,7 +59,8 @@ class IFiLM(nn.Module):
     def forward(self, activations: Tensor) -> Tensor:
         if activations.ndim < 2 or activations.shape[1] != self.num_channels:
             raise ValueError(
-                f"activations: expected (B, {self.num_channels}, ...), got {tuple(activations.shape)}"
+                f"activations: expected (B, {self.num_channels}, ...), "
+                f"got {tuple(activations.shape)}"
             )
         return functional.modulate(
             activations, self.keys, self.gammas, self.betas, self.inverse_temperature.abs()
@@ -77,7 +78,8 @@ def insert_ifilm(module: nn.Module, S_l: int = 10) -> nn.Module:
         S_l: entries of each.
 
     Returns:
-        The network. At first it computes what it computed before.
+        The network. At first it computes what it computed before. One that has its iFiLM already
+        gets no other.
 
     Example:
         >>> from torch import nn
@@ -86,7 +88,9 @@ def insert_ifilm(module: nn.Module, S_l: int = 10) -> nn.Module:
     """
     if isinstance(module, nn.modules.batchnorm._BatchNorm):
         film = IFiLM(module.num_features, size=S_l)
-        where = next((t for t in (*module.parameters(), *module.buffers()) if t.is_floating_point()), None)
+        where = next(
+            (t for t in (*module.parameters(), *module.buffers()) if t.is_floating_point()), None
+        )
         if where is not None:
             film = film.to(where.device, where.dtype)
         return nn.Sequential(module, film)
@@ -96,7 +100,12 @@ def insert_ifilm(module: nn.Module, S_l: int = 10) -> nn.Module:
 
 
 def _insert(module: nn.Module, S_l: int, done: dict[nn.Module, nn.Module]) -> None:
-    for name, child in list(module.named_children()):
+    # not named_children(), which leaves out the second name of a module that has two
+    children = [(name, child) for name, child in module._modules.items() if child is not None]
+    followers = [child for _, child in children[1:]] + [None]
+    for (name, child), following in zip(children, followers, strict=False):
+        if isinstance(following, IFiLM):
+            continue  # it has one
         if child not in done:
             if isinstance(child, nn.modules.batchnorm._BatchNorm):
                 done[child] = insert_ifilm(child, S_l)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from mn import _checks
+from mn import _attention, _checks
+from mn._attention import at_least_float32
 from mn.nn.alpha import Alpha
 from mn.nn.dictionary import Dictionary
+from mn.nn.explain import Explanation, explain
 from mn.nn.heads import CosineHead, DotHead, Head, MLPHead
+from mn.nn.neighborhood import Kept, Neighborhood
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 HEADS = ("cosine", "dot", "mlp")
 
@@ -86,7 +92,7 @@ class MetaNeighborhoods(nn.Module):
         num_classes: int | None = None,
         num_outputs: int | None = None,
         S: int = 5000,
-        head: str | nn.Module | None = None,
+        head: str | Head | None = None,
         hidden: tuple[int, ...] = (256, 256),
         activation: str = "relu",
         T: float = 0.2,
@@ -117,24 +123,33 @@ class MetaNeighborhoods(nn.Module):
             head = "mlp" if num_classes is None else "cosine"
         if isinstance(head, str):
             head = _head(head, num_features, num_classes, num_outputs, hidden, activation)
+        if not isinstance(head, Head):
+            raise ValueError(
+                f"head: expected one of {', '.join(HEADS)} or an mn.nn.Head, got {head!r}"
+            )
         self.head = head
         self.alpha = Alpha(alpha, self._rates(alpha), init=alpha_init, learned=alpha_learned)
         self.num_features, self.steps = num_features, steps
+        self._kept = Kept()
 
     def features(self, x: Tensor) -> Tensor:
         """z = μ_θ(x): ``(B, d)``."""
         z: Tensor = self.backbone(x)
         if z.ndim != 2 or z.shape[1] != self.num_features:
-            raise ValueError(f"backbone: expected features (B, {self.num_features}), got {tuple(z.shape)}")
+            raise ValueError(
+                f"backbone: expected features (B, {self.num_features}), got {tuple(z.shape)}"
+            )
         return z
 
     def forward(self, x: Tensor) -> Tensor:
         z = self.features(x)
-        keys, values, ω = self.dictionary(z)
-        out: Tensor = self.head.adapted(  # type: ignore[operator]
-            z, keys, values, alpha=self.alpha(), attention=ω, steps=self.steps
-        )
-        return out
+        if self.training:
+            keys, values, ω = self.dictionary(z)
+            return self.head.adapted(
+                z, keys, values, alpha=self.alpha(), attention=ω, steps=self.steps
+            )
+        known = self._neighborhood()
+        return self._adapted(z, self._attention(z, known)[0], known)
 
     def unadapted(self, x: Tensor) -> Tensor:
         """The head before adaptation."""
@@ -143,13 +158,77 @@ class MetaNeighborhoods(nn.Module):
 
     def attention(self, x: Tensor) -> Tensor:
         """ω(z, k) over all entries: ``(B, S)``."""
-        return self.dictionary.attend(self.features(x))
+        return self._attention(self.features(x), self._neighborhood())[0]
 
     @torch.no_grad()
     def predict(self, x: Tensor) -> Tensor:
-        """Labels ``(B,)`` of a classifier, outputs ``(B, num_outputs)`` of a regressor."""
-        out: Tensor = self(x)
-        return out if self.dictionary.num_classes is None else out.argmax(1)
+        """Labels ``(B,)`` of a classifier, outputs ``(B, num_outputs)`` of a regressor.
+
+        Labels are the arg-max of the logits, for less work where the head knows a way. All entries
+        are used, also in training mode.
+        """
+        (z,) = at_least_float32(self.features(x))
+        known = self._neighborhood()
+        ω, sim = self._attention(z, known)
+        if self.dictionary.num_classes is None:
+            return self._adapted(z, ω, known)
+        return self.head.labels_by(
+            z,
+            known.near,
+            known.bounds,
+            ω,
+            alpha=self.alpha(),
+            steps=self.steps,
+            cosines=sim if self.dictionary.similarity == "cosine" else None,
+        )
+
+    @torch.no_grad()
+    def explain(self, x: Tensor, k: int = 5) -> Explanation:
+        """The ``k`` entries with the most weight for each instance, and what each did.
+
+        Example:
+            >>> import torch
+            >>> model = MetaNeighborhoods(torch.nn.Identity(), num_features=4, num_classes=3, S=20)
+            >>> why = model.eval().explain(torch.randn(2, 4), k=5)
+            >>> why.entries.shape, why.weights.shape, why.classes.shape, why.moved.shape
+            (torch.Size([2, 5]), torch.Size([2, 5]), torch.Size([2, 5]), torch.Size([2, 5]))
+        """
+        z = self.features(x)
+        known = self._neighborhood()
+        return explain(
+            lambda ω: self._adapted(z, ω, known),
+            self.head(z),
+            self._attention(z, known)[0],
+            self.dictionary.values,
+            k,
+            classes=self.dictionary.num_classes is not None,
+        )
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode, as every module does; in training nothing is kept between batches."""
+        if mode:
+            self._kept.drop()
+        return super().train(mode)
+
+    def _adapted(self, z: Tensor, ω: Tensor, known: Neighborhood) -> Tensor:
+        (z,) = at_least_float32(z)
+        return self.head.adapted_by(z, known.near, ω, alpha=self.alpha(), steps=self.steps)
+
+    def _attention(self, z: Tensor, known: Neighborhood) -> tuple[Tensor, Tensor]:
+        """ω and the similarities it is of, over all entries."""
+        of = self.dictionary
+        _checks.neighbors(z, of.keys, names=("features", "keys"))
+        sim = _attention.scores(z, known.index, of.similarity)
+        return _attention.softmax(sim, 1 / of.temperature), sim
+
+    def _neighborhood(self) -> Neighborhood:
+        parts = [*self.dictionary.parameters(), *self.dictionary.buffers()]
+        parts += [*self.head.parameters(), *self.head.buffers()]
+        if self.training or (torch.is_grad_enabled() and any(t.requires_grad for t in parts)):
+            return Neighborhood(self.dictionary, self.head, constant=False)
+        return self._kept.get(
+            parts, lambda: Neighborhood(self.dictionary, self.head, constant=True)
+        )
 
     def _rates(self, alpha: str) -> int | None:
         """How many rates α needs for this head; refuses the ones the head has no use for."""
@@ -158,7 +237,9 @@ class MetaNeighborhoods(nn.Module):
         if alpha == "layer":
             layers = getattr(self.head, "layers", None)
             if layers is None:
-                raise ValueError("alpha='layer': expected an MLP head, got " + type(self.head).__name__)
+                raise ValueError(
+                    "alpha='layer': expected an MLP head, got " + type(self.head).__name__
+                )
             return len(layers)
         if isinstance(self.head, MLPHead):
             raise ValueError(f"alpha of an MLP head: expected scalar or layer, got {alpha}")

@@ -35,6 +35,17 @@ def with_grad(case: Case) -> Case:
     return {name: fresh(value) for name, value in case.items()}
 
 
+def in_double(case: Case) -> Case:
+    """The same call in float64."""
+
+    def lifted(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return type(value)(lifted(v) for v in value)
+        return value.double() if is_leaf(value) else value
+
+    return {name: lifted(value) for name, value in case.items()}
+
+
 def run(function: Callable[..., Tensor], case: Case, probe: int = 0) -> list[Tensor]:
     """The output, then the gradients of a random linear functional of it."""
     case = with_grad(case)
@@ -44,6 +55,24 @@ def run(function: Callable[..., Tensor], case: Case, probe: int = 0) -> list[Ten
     inputs = leaves(case)
     grads = torch.autograd.grad((out * weights).sum(), inputs, materialize_grads=True)
     return [out.detach(), *grads]
+
+
+def run_twice(function: Callable[..., Tensor], case: Case) -> list[Tensor]:
+    """Gradients of a random linear functional of the gradients."""
+    case = with_grad(case)
+    out = function(**case)
+    inputs = leaves(case)
+    generator = torch.Generator().manual_seed(1)
+
+    def probe(t: Tensor) -> Tensor:
+        return (t * torch.randn(t.shape, generator=generator, dtype=t.dtype)).sum()
+
+    # squared, so that there is a second derivative also where the output is linear
+    first = torch.autograd.grad(
+        probe(out.square()), inputs, create_graph=True, materialize_grads=True
+    )
+    total = torch.stack([probe(g) for g in first]).sum()
+    return list(torch.autograd.grad(total, inputs, materialize_grads=True))
 
 
 def assert_same(fast: list[Tensor], plain: list[Tensor], tolerance: float) -> None:

@@ -1,0 +1,124 @@
+"""The dictionary: how it starts, what it gives, what dropout leaves out."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+
+from mn.nn import Dictionary
+
+torch.manual_seed(0)
+z = torch.randn(6, 4)
+
+
+def test_values_of_classes_are_sharpened_probabilities() -> None:
+    dictionary = Dictionary(50, 4, num_classes=3, sharpening=10.0)
+    assert dictionary.raw_values is not None
+    torch.testing.assert_close(dictionary.values, (10 * dictionary.raw_values).softmax(1))
+
+
+def test_it_starts_as_the_paper_says() -> None:
+    dictionary = Dictionary(4000, 8, num_classes=5)
+    assert dictionary.raw_values is not None
+    assert dictionary.keys.std().item() == pytest.approx(0.05, rel=0.05)
+    assert dictionary.raw_values.std().item() == pytest.approx(0.01, rel=0.05)
+
+
+def test_uniform_keys_fill_their_square() -> None:
+    keys = Dictionary(4000, 2, num_classes=2, key_init="uniform", key_scale=2.0).keys
+    assert keys.abs().max().item() == pytest.approx(2.0, rel=0.01)
+    assert keys.mean().abs().item() < 0.1
+
+
+def test_targets_start_over_their_range() -> None:
+    values = Dictionary(4000, 2, num_outputs=1, value_range=(3.0, 5.0)).values
+    assert values.min().item() == pytest.approx(3.0, abs=0.01)
+    assert values.max().item() == pytest.approx(5.0, abs=0.01)
+
+
+def test_fixed_classes_are_one_hot_and_no_parameter() -> None:
+    dictionary = Dictionary(200, 2, num_classes=2, values="fixed")
+    assert [name for name, _ in dictionary.named_parameters()] == ["keys"]
+    assert set(dictionary.state_dict()) == {"keys", "fixed_values"}
+    assert torch.equal(dictionary.values.sum(1), torch.ones(200))
+    assert set(dictionary.values.unique().tolist()) == {0.0, 1.0}
+    assert 60 < dictionary.values[:, 0].sum().item() < 140
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "euclidean"])
+def test_attention_sums_to_one(similarity: str) -> None:
+    ω = Dictionary(9, 4, num_classes=2, similarity=similarity).attend(z)
+    torch.testing.assert_close(ω.sum(1), torch.ones(6))
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.5, 0.9])
+def test_dropout_per_batch_leaves_entries_out(kept: float) -> None:
+    dictionary = Dictionary(40, 4, num_classes=3, dropout=1 - kept if kept else 0.0)
+    keys, values, ω = dictionary(z)
+    expected = round(40 * kept) if kept else 40
+    assert (keys.shape, values.shape, ω.shape) == ((expected, 4), (expected, 3), (6, expected))
+    torch.testing.assert_close(ω.sum(1), torch.ones(6))
+
+
+def test_dropout_per_instance_leaves_half_out_for_each() -> None:
+    dictionary = Dictionary(40, 4, num_classes=3, dropout=0.5, dropout_per="instance")
+    keys, _, ω = dictionary(z)
+    assert keys.shape == (40, 4)
+    assert (ω > 0).sum(1).tolist() == [20] * 6
+    assert len({tuple(row) for row in (ω > 0).tolist()}) == 6
+    torch.testing.assert_close(ω.sum(1), torch.ones(6))
+
+
+def test_what_is_kept_weighs_as_a_dictionary_of_its_own() -> None:
+    dictionary = Dictionary(40, 4, num_classes=3, dropout=0.5, dropout_per="instance")
+    _, _, ω = dictionary(z)
+    whole = dictionary.attend(z) * (ω > 0)
+    torch.testing.assert_close(ω, whole / whole.sum(1, keepdim=True))
+
+
+@pytest.mark.parametrize("per", ["batch", "instance"])
+def test_evaluation_uses_every_entry(per: str) -> None:
+    dictionary = Dictionary(40, 4, num_classes=3, dropout=0.5, dropout_per=per).eval()
+    keys, values, ω = dictionary(z)
+    assert torch.equal(keys, dictionary.keys)
+    assert torch.equal(values, dictionary.values)
+    assert torch.equal(ω, dictionary.attend(z))
+
+
+@pytest.mark.parametrize("per", ["batch", "instance"])
+def test_at_least_one_entry_is_kept(per: str) -> None:
+    dictionary = Dictionary(2, 4, num_classes=3, dropout=0.99, dropout_per=per)
+    _, _, ω = dictionary(z)
+    assert (ω > 0).sum(1).tolist() == [1] * 6
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"size": 0}, "size: expected a whole number of at least 1, got 0"),
+        (
+            {"num_classes": None},
+            "num_classes and num_outputs, got num_classes=None",
+        ),
+        ({"num_outputs": 1}, "expected one of num_classes and num_outputs, got num_classes=3"),
+        ({"num_classes": 0}, "num_classes: expected a whole number of at least 1, got 0"),
+        ({"dropout": 1.0}, "dropout: expected 0 <= dropout < 1, got 1.0"),
+        ({"dropout_per": "row"}, "dropout_per: expected one of batch, instance, got 'row'"),
+        ({"key_init": "ones"}, "key_init: expected one of gaussian, uniform, got 'ones'"),
+        ({"values": "free"}, "values: expected one of learned, fixed, got 'free'"),
+        ({"similarity": "l1"}, "similarity: expected one of cosine, euclidean, got 'l1'"),
+        ({"temperature": 0}, "temperature: expected a number above 0, got 0"),
+    ],
+)
+def test_bad_settings_are_refused(change: dict[str, Any], message: str) -> None:
+    settings = {"size": 5, "num_features": 4, "num_classes": 3, **change}
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Dictionary(settings.pop("size"), settings.pop("num_features"), **settings)
+
+
+def test_features_of_the_wrong_size_are_refused() -> None:
+    with pytest.raises(ValueError, match=re.escape("keys: expected shape (*, 5), got (8, 4)")):
+        Dictionary(8, 4, num_classes=2).attend(torch.zeros(2, 5))
