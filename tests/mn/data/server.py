@@ -36,6 +36,9 @@ class Server(ThreadingHTTPServer):
         self.paths: dict[str, Behaviour] = {}
         self.released = threading.Event()
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that turns away in the middle is what these tests are about."""
+
     def url(self, path: str, **behaviour: object) -> str:
         self.paths[path] = Behaviour(**behaviour)  # type: ignore[arg-type]
         return f"http://127.0.0.1:{self.server_port}{path}"
