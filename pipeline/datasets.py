@@ -12,6 +12,7 @@ from mn.data.hdf5 import describe
 from mn.data.keep import Keep
 from mn.data.manifest import read_manifest
 from mn.data.obtain import LOCAL
+from mn.errors import MNError
 from pipeline.params import CATALOG
 from pipeline.paths import processed_file, raw_folder, store_folder
 
