@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-# Norms are floored at 1e-6 (squares at 1e-12), as TensorFlow's l2_normalize does: a zero vector
-# stays zero, and the derivative there is 1/1e-6 instead of a division by zero.
-MIN_SQUARED_NORM = 1e-12
-
-
-def squared_norm(x: Tensor) -> Tensor:
-    """‖x‖² over the last dimension, from below by the floor: ``(..., d) -> (..., 1)``."""
-    return x.square().sum(-1, keepdim=True).clamp_min(MIN_SQUARED_NORM)
+# Norms are floored at 1e-6, as TensorFlow's l2_normalize does: a zero vector stays zero, and the
+# derivative there is 1/1e-6 instead of a division by zero.
+MIN_NORM = 1e-6
 
 
 def normalize(x: Tensor) -> Tensor:
     """x̂ = x / ‖x‖ over the last dimension; zero stays zero."""
-    return x * squared_norm(x).rsqrt()
+    unit: Tensor = _Normalize.apply(x)
+    return unit
+
+
+class _Normalize(torch.autograd.Function):
+    """By hand, because autograd's own backward pass takes three times as many passes over x."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        n: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return x / n.clamp_min(MIN_NORM)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs, output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        x, unit = ctx.saved_tensors
+        n: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        # below the floor x̂ is linear in x, and there is nothing to project away
+        along = torch.where(n > MIN_NORM, (grad * unit).sum(-1, keepdim=True), 0)
+        return torch.addcmul(grad, unit, along, value=-1) / n.clamp_min(MIN_NORM)
 
 
 def index(keys: Tensor, similarity: str) -> Tensor:

@@ -102,7 +102,8 @@ class _Derivatives(torch.autograd.Function):
                 dots = _matmul(g_c, k[entries].mT, dots_buffer)  # ⟨g_ic, k_j⟩
                 dots = dots.view(-1, B, ω.shape[1])
                 for_errors[classes, entries] = _product(dots, ω, buffer).sum(1)
-                for_weights[:, entries] += _product(dots, e, buffer).sum(0)
+                for one, e_one in zip(dots, e, strict=True):
+                    for_weights[:, entries].addcmul_(one, e_one)
         return for_weights, for_errors.mT, for_keys
 
     @staticmethod

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mn._attention import MIN_SQUARED_NORM, normalize, squared_norm
+from mn._attention import MIN_NORM, normalize
 from mn._chunks import in_chunks
 from mn._contraction import Plan, contract
 
@@ -36,10 +36,9 @@ class Neighbors(NamedTuple):
     scale: Tensor | float  # τ
 
 
-def neighbors(keys: Tensor, values: Tensor, weight: Tensor, scale: Tensor | float) -> Neighbors:
-    """k̂ and E = ∂L(f_w(k_j), v_j) / ∂cos_jc, computed once for the whole batch."""
-    with torch.autocast(keys.device.type, enabled=False):
-        k = normalize(keys)
+def neighbors(k: Tensor, values: Tensor, weight: Tensor, scale: Tensor | float) -> Neighbors:
+    """E = ∂L(f_w(k_j), v_j) / ∂cos_jc from k̂, computed once for the whole batch."""
+    with torch.autocast(k.device.type, enabled=False):
         logits = scale * (k @ normalize(weight).mT)
         # Σ_c v_jc is 1 for probabilities. Written out, E is the derivative of −Σ_c v_jc log p_jc
         # for any values, and so are its own derivatives.
@@ -85,7 +84,7 @@ def _one_orthogonal_step(
     along = torch.where(off, n * q, 0)
     squared = w.square().sum(1) - 2 * s * along + s.square() * r.square().sum(-1)
     dots = z @ w.mT - s * torch.einsum("bcd,bd->bc", r, z)
-    logits: Tensor = τ * dots * squared.clamp_min(MIN_SQUARED_NORM).rsqrt()
+    logits: Tensor = τ * dots * squared.clamp_min(MIN_NORM**2).rsqrt()
     return logits
 
 
@@ -128,6 +127,5 @@ def direction(w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
     Below it, ŵ = w / 1e-6 is linear in w, so the step has nothing to project away there.
     """
-    n = squared_norm(w).sqrt()
-    off = w.square().sum(-1) <= MIN_SQUARED_NORM
-    return n.squeeze(-1), w / n, off
+    n = torch.linalg.vector_norm(w, dim=-1)
+    return n.clamp_min(MIN_NORM), normalize(w), n <= MIN_NORM

@@ -86,7 +86,7 @@ def neighbors(network: Network, keys: Tensor, values: Tensor) -> Neighbors:
         for (W, _), a in zip(reversed(layers[1:]), reversed(inputs[1:]), strict=True):
             δ = δ @ W
             # at a = 0 the derivative of relu is 0, as in autograd
-            δ = δ * (a > 0) if activation == "relu" else δ * (1 - a.square())
+            δ = torch.where(a > 0, δ, 0) if activation == "relu" else δ * (1 - a.square())
             errors.append(δ)
     return Neighbors(inputs, errors[::-1], values)
 
@@ -121,6 +121,9 @@ def adapted(
 def _last_step(h: Tensor, ω: Tensor, network: Network, near: Neighbors) -> Tensor:
     """The adapted network applied to ``h (B, in)`` without its adapted weights."""
     layers, rates, activation, _ = network
+    # The shared products below are written (a @ hᵀ)ᵀ, with the batch running fastest in memory:
+    # their long side is then the rows, which is the faster way round. ω has to lie the same way.
+    ω = ω.mT.contiguous().mT
     parts = zip(layers, near.inputs, near.errors, rates, strict=True)
     for depth, (layer, a, δ, rate) in enumerate(parts):
         scores = _rows(h * rate[0], a)  # (B, S)
@@ -154,18 +157,18 @@ def _linear(a: Tensor, layer: Layer) -> Tensor:
 def _own_linear(h: Tensor, layer: Layer) -> Tensor:
     """Each instance through its own layer (or the shared one): ``(B, in) -> (B, out)``."""
     W, b = layer
-    out = h @ W.mT if W.ndim == 2 else (W @ h.unsqueeze(-1)).squeeze(-1)
+    out = (W @ h.mT).mT if W.ndim == 2 else (W @ h.unsqueeze(-1)).squeeze(-1)
     return out if b is None else out + b
 
 
 def _rows(h: Tensor, a: Tensor) -> Tensor:
     """⟨a_j, h_i⟩: ``(B, S)``."""
-    return h @ a.mT if a.ndim == 2 else (a @ h.unsqueeze(-1)).squeeze(-1)
+    return (a @ h.mT).mT if a.ndim == 2 else (a @ h.unsqueeze(-1)).squeeze(-1)
 
 
 def _weighted(ω: Tensor, δ: Tensor) -> Tensor:
     """Σ_j ω_ij δ_j: ``(B, out)``."""
-    return ω @ δ if δ.ndim == 2 else (ω.unsqueeze(1) @ δ).squeeze(1)
+    return (δ.mT @ ω.mT).mT if δ.ndim == 2 else (ω.unsqueeze(1) @ δ).squeeze(1)
 
 
 def _activate(h: Tensor, activation: str) -> Tensor:

@@ -24,8 +24,9 @@ from mn import _cosine
 from mn._attention import normalize
 from mn._contraction import Plan
 
-# Two ways of computing a logit in the same type differ by less than this many units of rounding
-# of its largest possible value, |τ|; nearer than that, two classes count as tied.
+# Two ways of computing a logit in the same type differ by less than this many units of rounding of
+# its largest possible value, |τ|, and of the numbers it is a difference of; two classes nearer to
+# each other than that count as tied.
 ROUNDING = 16
 
 
@@ -94,8 +95,9 @@ def _bounded(
     high = torch.maximum(low, high)
     least = dots / torch.where(dots > 0, high, low)
     greatest = dots / torch.where(dots > 0, low, high)
-    slack = ROUNDING * torch.finfo(z.dtype).eps * abs(float(τ))
-    can_win = greatest >= least.amax(1, keepdim=True) - 4 * slack  # (B, C)
+    # r is what is left of u, at most ``most`` long, once its part along w is taken away
+    doubt = ROUNDING * torch.finfo(z.dtype).eps * abs(float(τ)) * (1 + (s * most / low).abs())
+    can_win = greatest + doubt >= (least - doubt).amax(1, keepdim=True)  # (B, C)
     winners = least.argmax(1)
     contested = can_win.sum(1) > 1
     if not bool(contested.any()):
@@ -113,4 +115,4 @@ def _bounded(
     best = logits[contested].topk(2, dim=1)
     winners[contested] = best.indices[:, 0]
     gap = best.values[:, 0] - best.values[:, 1]
-    return winners, bool((gap > slack).all())
+    return winners, bool((gap > doubt[contested].gather(1, best.indices).sum(1)).all())

@@ -63,10 +63,7 @@ def attend(
         tensor([[0.8808, 0.1192]])
     """
     _checks.neighbors(queries, keys)
-    _checks.one_of("similarity", similarity, _checks.SIMILARITIES)
-    _checks.positive("temperature", temperature)
-    sim = _attention.scores(queries, _attention.index(keys, similarity), similarity)
-    return _attention.softmax(sim, 1 / temperature)
+    return _weights(queries, keys, similarity, temperature, None)
 
 
 def cosine_logits(x: Tensor, weight: Tensor, scale: float | Tensor) -> Tensor:
@@ -160,11 +157,12 @@ def adapted_logits(
     _checks.rates(alpha, {"per feature": d})
     _checks.at_least("steps", steps, 1)
     _checks.at_least("memory_budget", memory_budget, 1)
-    ω = _weights(features, keys, similarity, temperature, attention)
     features, keys, values, weight = at_least_float32(features, keys, values, weight)
+    k = normalize(keys) if scale is not None else None
+    ω = _weights(features, keys, similarity, temperature, attention, unit_keys=k)
     plan = plan_for(features.device, memory_budget)
-    if scale is not None:
-        cosine = _cosine.neighbors(keys, values, weight, scale)
+    if k is not None and scale is not None:
+        cosine = _cosine.neighbors(k, values, weight, scale)
         return _cosine.adapted(features, cosine, ω, alpha, steps, plan)
     network = _linear.classifier(weight, bias, alpha)
     near = _linear.neighbors(network, keys, values)
@@ -228,9 +226,10 @@ def predict(
     _checks.rates(alpha, {"per feature": d})
     _checks.at_least("steps", steps, 1)
     _checks.at_least("memory_budget", memory_budget, 1)
-    ω = _weights(features, keys, similarity, temperature, attention)
     features, keys, values, weight = at_least_float32(features, keys, values, weight)
-    near = _cosine.neighbors(keys, values, weight, scale)
+    k = normalize(keys)
+    ω = _weights(features, keys, similarity, temperature, attention, unit_keys=k)
+    near = _cosine.neighbors(k, values, weight, scale)
     plan = plan_for(features.device, memory_budget)
     return _predict.labels(features, near, _predict.bounds(near), ω, alpha, steps, plan)
 
@@ -346,9 +345,15 @@ def _weights(
     similarity: str,
     temperature: float | Tensor,
     attention: Tensor | None,
+    *,
+    unit_keys: Tensor | None = None,
 ) -> Tensor:
-    """ω as given, or computed."""
-    if attention is None:
-        return attend(features, keys, similarity=similarity, temperature=temperature)
-    _checks.matrix("attention", attention, rows=features.shape[0], columns=keys.shape[0])
-    return at_least_float32(attention)[0]
+    """ω as given, or computed; from k̂ where the head has normalised the keys already."""
+    if attention is not None:
+        _checks.matrix("attention", attention, rows=features.shape[0], columns=keys.shape[0])
+        return at_least_float32(attention)[0]
+    _checks.one_of("similarity", similarity, _checks.SIMILARITIES)
+    _checks.positive("temperature", temperature)
+    if unit_keys is None or similarity != "cosine":
+        unit_keys = _attention.index(keys, similarity)
+    return _attention.softmax(_attention.scores(features, unit_keys, similarity), 1 / temperature)

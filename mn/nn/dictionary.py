@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mn import _attention, _checks
+from mn import _attention, _checks, functional
 
 KEY_INITS = ("gaussian", "uniform")
 VALUES = ("learned", "fixed")
@@ -123,31 +123,40 @@ class Dictionary(nn.Module):
 
     def attend(self, features: Tensor) -> Tensor:
         """ω(z, k) over all entries, without dropout: ``(B, d) -> (B, S)``."""
-        _checks.neighbors(features, self.keys, names=("features", "keys"))
-        return self._attend(features, self.keys)
+        return functional.attend(
+            features, self.keys, similarity=self.similarity, temperature=self.temperature
+        )
+
+    def draw(self, B: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Keys and values of the entries in use, and which of them an instance does not see.
+
+        All of them and ``None`` but for dropout in training: per batch, fewer entries; per
+        instance, all of them and a mask ``(B, S)``.
+        """
+        if not self.training or self.dropout == 0:
+            return self.keys, self.values, None
+        kept = max(1, round(self.size * (1 - self.dropout)))
+        device = self.keys.device
+        if self.dropout_per == "batch":
+            # sorted, so that the rows are read in order
+            index = torch.randperm(self.size, device=device)[:kept].sort().values
+            if self.raw_values is None:
+                return self.keys[index], self.fixed_values[index], None
+            return self.keys[index], self._values(self.raw_values[index]), None
+        order = torch.rand(B, self.size, device=device)
+        index = order.topk(self.size - kept, dim=1, sorted=False).indices
+        without = torch.zeros_like(order, dtype=torch.bool).scatter_(1, index, True)
+        return self.keys, self.values, without
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Keys, values and attention of the entries in use: all of them, or in training a draw.
+        """Keys, values and attention of the entries in use: all, or in training a draw of them.
 
         ``(B, d) -> (S', d), (S', C), (B, S')`` with S' = S but for dropout per batch.
         """
         _checks.neighbors(features, self.keys, names=("features", "keys"))
-        if not self.training or self.dropout == 0:
-            return self.keys, self.values, self._attend(features, self.keys)
-        kept = max(1, round(self.size * (1 - self.dropout)))
-        if self.dropout_per == "batch":
-            # sorted: the rows are then read in order, and any draw of all of them is no draw at all
-            index = torch.randperm(self.size, device=features.device)[:kept].sort().values
-            keys = self.keys[index]
-            if self.raw_values is None:
-                values = self.fixed_values[index]
-            else:
-                values = self._values(self.raw_values[index])
-            return keys, values, self._attend(features, keys)
-        draw = torch.rand(features.shape[0], self.size, device=features.device)
-        index = draw.topk(self.size - kept, dim=1, sorted=False).indices
-        out = torch.zeros_like(draw, dtype=torch.bool).scatter_(1, index, True)
-        return self.keys, self.values, self._attend(features, self.keys, out)
+        keys, values, without = self.draw(features.shape[0])
+        sim = _attention.scores(features, _attention.index(keys, self.similarity), self.similarity)
+        return keys, values, _attention.softmax(sim, 1 / self.temperature, without=without)
 
     def extra_repr(self) -> str:
         kind = "fixed" if self.raw_values is None else "learned"
@@ -159,8 +168,3 @@ class Dictionary(nn.Module):
 
     def _values(self, raw: Tensor) -> Tensor:
         return raw if self.num_classes is None else (self.sharpening * raw).softmax(1)
-
-    def _attend(self, features: Tensor, keys: Tensor, without: Tensor | None = None) -> Tensor:
-        indexed = _attention.index(keys, self.similarity)
-        sim = _attention.scores(features, indexed, self.similarity)
-        return _attention.softmax(sim, 1 / self.temperature, without=without)

@@ -10,48 +10,36 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mn import _checks, _cosine, _linear, _predict, functional
+from mn import _attention, _checks, _cosine, _linear, _predict, functional
+from mn._attention import at_least_float32
 from mn._chunks import DEFAULT_MEMORY_BUDGET
 from mn._contraction import plan_for
 
 
 class Head(nn.Module):
-    """What :class:`mn.nn.MetaNeighborhoods` asks of a head: ``forward`` and ``adapted``.
+    """A network f_φ that can be adapted to each instance.
 
-    A head of your own needs no more than these two. The other methods split ``adapted`` into what
-    depends on the model alone, which is kept between batches at inference, and the rest.
+    One of your own sets ``num_features`` and ``num_outputs`` and defines ``forward`` and
+    ``adapted_by``, whose ``near`` is then ``(keys, values)``. The heads here also define
+    ``neighbors``, to compute once what depends on the model alone, which is kept between batches
+    at inference.
     """
 
     num_features: int
     num_outputs: int
 
     @abstractmethod
-    def adapted(
-        self,
-        features: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        *,
-        alpha: Tensor | float,
-        similarity: str = "cosine",
-        temperature: float = 0.2,
-        steps: int = 1,
-        attention: Tensor | None = None,
+    def adapted_by(
+        self, features: Tensor, near: Any, attention: Tensor, *, alpha: Tensor | float, steps: int
     ) -> Tensor:
-        """f_φi(z_i) with φ_i = φ − α∇L_i(φ): ``(B, d) -> (B, outputs)``."""
+        """f_φi(z_i) with φ_i = φ − α∇L_i(φ), from what ``neighbors`` gave: ``(B, outputs)``."""
 
-    def neighbors(self, keys: Tensor, values: Tensor) -> Any:
-        """What adaptation needs of the dictionary and this head, whatever the batch."""
+    def neighbors(self, keys: Tensor, values: Tensor, *, unit_keys: Tensor | None = None) -> Any:  # noqa: ARG002
+        """What adaptation needs of the entries and this head; ``unit_keys`` if they are known."""
         return keys, values
 
-    def adapted_by(
-        self, features: Tensor, near: Any, attention: Tensor, *, alpha: Tensor, steps: int
-    ) -> Tensor:
-        """``adapted``, from what ``neighbors`` gave."""
-        return self.adapted(features, *near, alpha=alpha, steps=steps, attention=attention)
-
     def bounds(self, near: Any) -> Any:  # noqa: ARG002
-        """What ``labels_by`` needs besides ``near``, whatever the batch."""
+        """What ``labels_by`` needs of the entries and this head besides ``near``."""
         return None
 
     def labels_by(
@@ -61,12 +49,42 @@ class Head(nn.Module):
         bounds: Any,  # noqa: ARG002
         attention: Tensor,
         *,
-        alpha: Tensor,
+        alpha: Tensor | float,
         steps: int,
         cosines: Tensor | None = None,  # noqa: ARG002
     ) -> Tensor:
         """The class with the greatest adapted logit; ``cosines (B, S)`` if they are known."""
         return self.adapted_by(features, near, attention, alpha=alpha, steps=steps).argmax(1)
+
+    def adapted(
+        self,
+        features: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        *,
+        alpha: Tensor | float,
+        similarity: str = "cosine",
+        temperature: float | Tensor = 0.2,
+        steps: int = 1,
+        attention: Tensor | None = None,
+    ) -> Tensor:
+        """The output adapted to every instance; arguments as in :mod:`mn.functional`.
+
+        Shape:
+            features ``(B, d)``, keys ``(S, d)``, values ``(S, outputs)`` -> ``(B, outputs)``
+        """
+        _checks.neighbors(features, keys, names=("features", "keys"))
+        _checks.matrix("features", features, columns=self.num_features)
+        _checks.matrix("values", values, rows=keys.shape[0], columns=self.num_outputs)
+        _checks.at_least("steps", steps, 1)
+        if attention is None:
+            attention = functional.attend(
+                features, keys, similarity=similarity, temperature=temperature
+            )
+        _checks.matrix("attention", attention, rows=len(features), columns=len(keys))
+        features, keys, values, attention = at_least_float32(features, keys, values, attention)
+        near = self.neighbors(keys, values)
+        return self.adapted_by(features, near, attention, alpha=alpha, steps=steps)
 
 
 class CosineHead(Head):
@@ -103,33 +121,11 @@ class CosineHead(Head):
     def forward(self, features: Tensor) -> Tensor:
         return functional.cosine_logits(features, self.weight, self.scale)
 
-    def adapted(
-        self,
-        features: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        *,
-        alpha: Tensor | float,
-        similarity: str = "cosine",
-        temperature: float = 0.2,
-        steps: int = 1,
-        attention: Tensor | None = None,
-    ) -> Tensor:
-        return functional.adapted_logits(
-            features,
-            keys,
-            values,
-            self.weight,
-            alpha=alpha,
-            scale=self.scale,
-            similarity=similarity,
-            temperature=temperature,
-            steps=steps,
-            attention=attention,
-        )
-
-    def neighbors(self, keys: Tensor, values: Tensor) -> _cosine.Neighbors:
-        return _cosine.neighbors(keys, values, self.weight, self.scale)
+    def neighbors(
+        self, keys: Tensor, values: Tensor, *, unit_keys: Tensor | None = None
+    ) -> _cosine.Neighbors:
+        k = _attention.index(keys, "cosine") if unit_keys is None else unit_keys
+        return _cosine.neighbors(k, values, self.weight, self.scale)
 
     def adapted_by(
         self,
@@ -137,9 +133,10 @@ class CosineHead(Head):
         near: _cosine.Neighbors,
         attention: Tensor,
         *,
-        alpha: Tensor,
+        alpha: Tensor | float,
         steps: int,
     ) -> Tensor:
+        _checks.rates(alpha, {"per feature": self.num_features})
         plan = plan_for(features.device, DEFAULT_MEMORY_BUDGET)
         return _cosine.adapted(features, near, attention, alpha, steps, plan)
 
@@ -153,7 +150,7 @@ class CosineHead(Head):
         bounds: _predict.Bounds,
         attention: Tensor,
         *,
-        alpha: Tensor,
+        alpha: Tensor | float,
         steps: int,
         cosines: Tensor | None = None,
     ) -> Tensor:
@@ -197,32 +194,13 @@ class DotHead(Head):
     def forward(self, features: Tensor) -> Tensor:
         return functional.dot_logits(features, self.weight, self.bias)
 
-    def adapted(
+    def neighbors(
         self,
-        features: Tensor,
         keys: Tensor,
         values: Tensor,
         *,
-        alpha: Tensor | float,
-        similarity: str = "cosine",
-        temperature: float = 0.2,
-        steps: int = 1,
-        attention: Tensor | None = None,
-    ) -> Tensor:
-        return functional.adapted_logits(
-            features,
-            keys,
-            values,
-            self.weight,
-            alpha=alpha,
-            bias=self.bias,
-            similarity=similarity,
-            temperature=temperature,
-            steps=steps,
-            attention=attention,
-        )
-
-    def neighbors(self, keys: Tensor, values: Tensor) -> _linear.Neighbors:
+        unit_keys: Tensor | None = None,  # noqa: ARG002
+    ) -> _linear.Neighbors:
         return _linear.neighbors(_linear.classifier(self.weight, self.bias, 0.0), keys, values)
 
     def adapted_by(
@@ -231,9 +209,10 @@ class DotHead(Head):
         near: _linear.Neighbors,
         attention: Tensor,
         *,
-        alpha: Tensor,
+        alpha: Tensor | float,
         steps: int,
     ) -> Tensor:
+        _checks.rates(alpha, {"per feature": self.num_features})
         plan = plan_for(features.device, DEFAULT_MEMORY_BUDGET)
         network = _linear.classifier(self.weight, self.bias, alpha)
         return _linear.adapted(features, network, near, attention, steps, plan)
@@ -300,32 +279,13 @@ class MLPHead(Head):
                 h = h.relu() if self.activation == "relu" else h.tanh()
         return h
 
-    def adapted(
+    def neighbors(
         self,
-        features: Tensor,
         keys: Tensor,
         values: Tensor,
         *,
-        alpha: Tensor | float,
-        similarity: str = "cosine",
-        temperature: float = 0.1,
-        steps: int = 1,
-        attention: Tensor | None = None,
-    ) -> Tensor:
-        return functional.adapted_mlp(
-            features,
-            keys,
-            values,
-            [(layer.weight, layer.bias) for layer in self.linears],
-            alpha=alpha,
-            activation=self.activation,
-            similarity=similarity,
-            temperature=temperature,
-            steps=steps,
-            attention=attention,
-        )
-
-    def neighbors(self, keys: Tensor, values: Tensor) -> _linear.Neighbors:
+        unit_keys: Tensor | None = None,  # noqa: ARG002
+    ) -> _linear.Neighbors:
         return _linear.neighbors(self._network(0.0), keys, values)
 
     def adapted_by(
@@ -334,9 +294,10 @@ class MLPHead(Head):
         near: _linear.Neighbors,
         attention: Tensor,
         *,
-        alpha: Tensor,
+        alpha: Tensor | float,
         steps: int,
     ) -> Tensor:
+        _checks.rates(alpha, {"per layer": len(self.layers)})
         plan = plan_for(features.device, DEFAULT_MEMORY_BUDGET)
         return _linear.adapted(features, self._network(alpha), near, attention, steps, plan)
 

@@ -127,6 +127,12 @@ class MetaNeighborhoods(nn.Module):
             raise ValueError(
                 f"head: expected one of {', '.join(HEADS)} or an mn.nn.Head, got {head!r}"
             )
+        sizes = (num_features, num_classes if num_outputs is None else num_outputs)
+        if (head.num_features, head.num_outputs) != sizes:
+            raise ValueError(
+                f"head: expected {sizes[0]} features and {sizes[1]} outputs, "
+                f"got {head.num_features} and {head.num_outputs}"
+            )
         self.head = head
         self.alpha = Alpha(alpha, self._rates(alpha), init=alpha_init, learned=alpha_learned)
         self.num_features, self.steps = num_features, steps
@@ -144,12 +150,11 @@ class MetaNeighborhoods(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         z = self.features(x)
         if self.training:
-            keys, values, ω = self.dictionary(z)
-            return self.head.adapted(
-                z, keys, values, alpha=self.alpha(), attention=ω, steps=self.steps
-            )
-        known = self._neighborhood()
-        return self._adapted(z, self._attention(z, known)[0], known)
+            keys, values, without = self.dictionary.draw(len(z))
+            known = self._neighborhood_of(keys, values, constant=False)
+        else:
+            known, without = self._neighborhood(), None
+        return self._adapted(z, self._attention(z, known, without)[0], known)
 
     def unadapted(self, x: Tensor) -> Tensor:
         """The head before adaptation."""
@@ -214,21 +219,26 @@ class MetaNeighborhoods(nn.Module):
         (z,) = at_least_float32(z)
         return self.head.adapted_by(z, known.near, ω, alpha=self.alpha(), steps=self.steps)
 
-    def _attention(self, z: Tensor, known: Neighborhood) -> tuple[Tensor, Tensor]:
-        """ω and the similarities it is of, over all entries."""
-        of = self.dictionary
-        _checks.neighbors(z, of.keys, names=("features", "keys"))
-        sim = _attention.scores(z, known.index, of.similarity)
-        return _attention.softmax(sim, 1 / of.temperature), sim
+    def _attention(
+        self, z: Tensor, known: Neighborhood, without: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """ω and the similarities it is of."""
+        _checks.neighbors(z, known.keys, names=("features", "keys"))
+        sim = _attention.scores(z, known.index, known.similarity)
+        return _attention.softmax(sim, 1 / self.dictionary.temperature, without=without), sim
 
     def _neighborhood(self) -> Neighborhood:
-        parts = [*self.dictionary.parameters(), *self.dictionary.buffers()]
-        parts += [*self.head.parameters(), *self.head.buffers()]
+        """All entries, from what was kept if that may be used."""
+        of = self.dictionary
+        parts = [*of.parameters(), *of.buffers(), *self.head.parameters(), *self.head.buffers()]
         if self.training or (torch.is_grad_enabled() and any(t.requires_grad for t in parts)):
-            return Neighborhood(self.dictionary, self.head, constant=False)
+            return self._neighborhood_of(of.keys, of.values, constant=False)
         return self._kept.get(
-            parts, lambda: Neighborhood(self.dictionary, self.head, constant=True)
+            parts, lambda: self._neighborhood_of(of.keys, of.values, constant=True)
         )
+
+    def _neighborhood_of(self, keys: Tensor, values: Tensor, *, constant: bool) -> Neighborhood:
+        return Neighborhood(keys, values, self.dictionary.similarity, self.head, constant=constant)
 
     def _rates(self, alpha: str) -> int | None:
         """How many rates α needs for this head; refuses the ones the head has no use for."""

@@ -10,34 +10,40 @@ import torch
 from torch import Tensor
 
 from mn import _attention
-from mn.nn.dictionary import Dictionary
 from mn.nn.heads import Head
 
 
 class Neighborhood:
-    """Dictionary and head as adaptation sees them: computed on first use, then kept.
+    """Entries and head as adaptation sees them: computed on first use, then kept.
 
     Args:
-        dictionary: keys and values.
+        keys: of the entries in use.
+        values: of the same.
+        similarity: of the attention.
         head: the network they adapt.
         constant: compute outside of autograd, for use in any later batch.
     """
 
-    def __init__(self, dictionary: Dictionary, head: Head, *, constant: bool) -> None:
-        self._dictionary, self._head, self._constant = dictionary, head, constant
+    def __init__(
+        self, keys: Tensor, values: Tensor, similarity: str, head: Head, *, constant: bool
+    ) -> None:
+        self.keys, self.values, self.similarity = keys, values, similarity
+        self._head, self._constant = head, constant
         self._known: dict[str, Any] = {}
 
     @property
     def index(self) -> Tensor:
         """The keys, ready for the attention."""
-        keys, similarity = self._dictionary.keys, self._dictionary.similarity
-        return self._once("index", lambda: _attention.index(keys, similarity))  # type: ignore[no-any-return]
+        indexed: Tensor = self._once("index", lambda: _attention.index(self.keys, self.similarity))
+        return indexed
 
     @property
     def near(self) -> Any:
         """What the head needs of every entry: for the cosine head E, for an MLP a and δ."""
-        of = self._dictionary
-        return self._once("near", lambda: self._head.neighbors(of.keys, of.values))
+        unit_keys = self.index if self.similarity == "cosine" else None
+        return self._once(
+            "near", lambda: self._head.neighbors(self.keys, self.values, unit_keys=unit_keys)
+        )
 
     @property
     def bounds(self) -> Any:
@@ -70,7 +76,7 @@ class Kept:
         """What was kept if ``tensors`` are what they were, or a new one."""
         kept = self._kept
         if kept is None or not _equal(kept[0], tensors):
-            with torch.inference_mode(False):
+            with torch.inference_mode(False), torch.no_grad():
                 kept = [t.detach().clone() for t in tensors], make()
             self._kept = kept
         return kept[1]

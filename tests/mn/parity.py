@@ -76,9 +76,14 @@ def run_twice(function: Callable[..., Tensor], case: Case) -> list[Tensor]:
 
 
 def assert_same(fast: list[Tensor], plain: list[Tensor], tolerance: float) -> None:
-    """Equal relative to the largest entry of each tensor, and finite."""
+    """Equal relative to the largest entry of each tensor.
+
+    A gradient that is zero but for rounding has no digits to compare: a thousandth of the largest
+    entry of all is the least that counts as large.
+    """
+    overall = max(b.abs().max().item() for b in plain if b.numel())
     for position, (a, b) in enumerate(zip(fast, plain, strict=True)):
         assert a.shape == b.shape
         largest = b.abs().max().item() if b.numel() else 0.0
         error = (a - b).abs().max().item() if b.numel() else 0.0
-        assert error <= tolerance * max(largest, 1e-3), (position, error, largest)
+        assert error <= tolerance * max(largest, 1e-3 * overall, 1e-3), (position, error, largest)

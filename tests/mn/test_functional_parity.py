@@ -17,9 +17,10 @@ SETTINGS = settings(max_examples=150, deadline=None, derandomize=True)
 
 
 @st.composite
-def classifiers(draw: st.DrawFn) -> tuple[Case, int]:
+def classifiers(draw: st.DrawFn, min_features: int = 1) -> tuple[Case, int]:
     """Arguments of ``adapted_logits``, and a memory budget."""
-    B, S, C, d = (draw(st.integers(1, n)) for n in (5, 12, 5, 6))
+    B, S, C = (draw(st.integers(1, n)) for n in (5, 12, 5))
+    d = draw(st.integers(min_features, 6))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
 
     def normal(*shape: int) -> torch.Tensor:
@@ -60,9 +61,10 @@ def classifiers(draw: st.DrawFn) -> tuple[Case, int]:
 
 
 @st.composite
-def regressors(draw: st.DrawFn) -> tuple[Case, int]:
+def regressors(draw: st.DrawFn, min_features: int = 1) -> tuple[Case, int]:
     """Arguments of ``adapted_mlp``, and a memory budget."""
-    B, S, d, out = (draw(st.integers(1, n)) for n in (5, 12, 5, 3))
+    B, S, out = (draw(st.integers(1, n)) for n in (5, 12, 3))
+    d = draw(st.integers(min_features, 5))
     widths = [d, *draw(st.lists(st.integers(1, 6), max_size=3)), out]
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
 
@@ -111,8 +113,12 @@ def test_adapted_mlp_is_the_gradient_step_of_every_instance(drawn: tuple[Case, i
     assert_same(fast, run(reference.adapted_mlp, case), 1e-9)
 
 
+# In one dimension a cosine does not change at all: both ways give rounding, and nothing to compare.
+MANY = {"min_features": 2}
+
+
 @settings(SETTINGS, max_examples=25)
-@given(classifiers())
+@given(classifiers(**MANY))
 def test_second_derivatives_of_adapted_logits(drawn: tuple[Case, int]) -> None:
     case, budget = drawn
     fast = run_twice(lambda **call: functional.adapted_logits(**call, memory_budget=budget), case)
@@ -120,7 +126,7 @@ def test_second_derivatives_of_adapted_logits(drawn: tuple[Case, int]) -> None:
 
 
 @settings(SETTINGS, max_examples=25)
-@given(regressors())
+@given(regressors(**MANY))
 def test_second_derivatives_of_adapted_mlp(drawn: tuple[Case, int]) -> None:
     case, budget = drawn
     fast = run_twice(lambda **call: functional.adapted_mlp(**call, memory_budget=budget), case)

@@ -36,7 +36,7 @@ def case_of(generator: torch.Generator, sizes: tuple[int, int, int, int], **chan
 @given(
     seed=st.integers(0, 2**20),
     sizes=st.tuples(*(st.integers(1, n) for n in (30, 40, 12, 10))),
-    alpha=st.sampled_from([0.0, 0.05, 1.0, 30.0, 1000.0]),
+    alpha=st.sampled_from([0.0, 0.05, 1.0, 30.0, 1000.0, -0.3]),
     scale=st.sampled_from([10.0, 0.1, -3.0]),
     length=st.sampled_from([1e-3, 1.0, 50.0]),
     twins=st.booleans(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 import torch
@@ -30,6 +31,39 @@ def test_the_two_halves_are_the_whole(head: Head, steps: int) -> None:
     halves = head.adapted_by(z, head.neighbors(keys, values), ω, alpha=alpha, steps=steps)
     whole = head.adapted(z, keys, values, alpha=alpha, temperature=0.3, steps=steps)
     torch.testing.assert_close(halves, whole)
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_they_are_the_functions_with_their_parameters(steps: int) -> None:
+    how = {"alpha": torch.tensor(0.2), "temperature": 0.3, "steps": steps}
+    cosine, dot, mlp = HEADS
+    expected = [
+        functional.adapted_logits(z, keys, values, cosine.weight, scale=cosine.scale, **how),
+        functional.adapted_logits(z, keys, values, dot.weight, bias=dot.bias, **how),
+        functional.adapted_mlp(
+            z, keys, values, [(m.weight, m.bias) for m in mlp.layers], activation="tanh", **how
+        ),
+    ]
+    for head, out in zip(HEADS, expected, strict=True):
+        torch.testing.assert_close(head.adapted(z, keys, values, **how), out)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"features": torch.zeros(6, 5)}, "keys: expected shape (*, 5), got (9, 4)"),
+        ({"values": torch.zeros(9, 2)}, "values: expected shape (9, 3), got (9, 2)"),
+        ({"alpha": torch.zeros(7)}, "alpha: expected a scalar ()"),
+        ({"steps": 0}, "steps: expected a whole number of at least 1, got 0"),
+        ({"attention": torch.zeros(6, 8)}, "attention: expected shape (6, 9), got (6, 8)"),
+        ({"temperature": 0.0}, "temperature: expected a number above 0, got 0.0"),
+    ],
+)
+@pytest.mark.parametrize("head", HEADS, ids=IDS)
+def test_what_does_not_fit_is_refused(head: Head, change: dict[str, Any], message: str) -> None:
+    call = {"features": z, "keys": keys, "values": values, "alpha": 0.2, **change}
+    with pytest.raises(ValueError, match=re.escape(message)):
+        head.adapted(**call)
 
 
 @pytest.mark.parametrize("head", HEADS, ids=IDS)

@@ -123,14 +123,15 @@ def test_a_head_of_your_own_needs_two_methods() -> None:
     class Twice(Head):
         def __init__(self) -> None:
             super().__init__()
+            self.num_features, self.num_outputs = 4, 3
             self.dot = DotHead(4, 3)
 
         def forward(self, features: Tensor) -> Tensor:
             out: Tensor = 2 * self.dot(features)
             return out
 
-        def adapted(self, features: Tensor, keys: Tensor, values: Tensor, **how: Any) -> Tensor:
-            return 2 * self.dot.adapted(features, keys, values, **how)
+        def adapted_by(self, features: Tensor, near: Any, attention: Tensor, **how: Any) -> Tensor:
+            return 2 * self.dot.adapted(features, *near, attention=attention, **how)
 
     made = model(head=Twice()).eval()
     made(x).sum().backward()
@@ -329,6 +330,8 @@ def test_more_entries_than_there_are_cannot_be_named(k: int) -> None:
         ({"head": "mlp"}, "head for classes: expected cosine or dot, got mlp"),
         ({"head": "linear"}, "head: expected one of cosine, dot, mlp, got 'linear'"),
         ({"head": nn.Linear(4, 3)}, "head: expected one of cosine, dot, mlp or an mn.nn.Head"),
+        ({"head": DotHead(5, 3)}, "head: expected 4 features and 3 outputs, got 5 and 3"),
+        ({"head": DotHead(4, 2)}, "head: expected 4 features and 3 outputs, got 4 and 2"),
         ({"alpha": "layer"}, "alpha='layer': expected an MLP head, got CosineHead"),
         ({"alpha": "full"}, "alpha: expected one of scalar, diagonal, layer, got 'full'"),
         ({"steps": 0}, "steps: expected a whole number of at least 1, got 0"),
