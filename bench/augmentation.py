@@ -1,6 +1,6 @@
 """Batched augmentation against torchvision's per-image PIL pipeline of the same policy, both on two cores.
 
-Run with ``python -m bench.augmentation``. The two take turns, so that a busy machine slows both; the best of
+Part of ``python -m bench``. The two take turns, so that a busy machine slows both; the best of
 the rounds counts for each.
 """
 
@@ -113,10 +113,6 @@ def _file(folder: Path, pixels: np.ndarray) -> Path:
     return path
 
 
-def main() -> None:
-    for row in rows():
-        print(f"{row['pipeline']:<45}{row['images/s']:>12,.0f} images/s{row['times']:>8.1f}x")
-
-
-if __name__ == "__main__":
-    main()
+def line(row: dict[str, float | str]) -> str:
+    """A row as text."""
+    return f"{row['pipeline']:<45}{row['images/s']:>12,.0f} images/s{row['times']:>8.1f}x"
