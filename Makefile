@@ -3,8 +3,9 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-# The stages call `pipeline` by name, and DVC starts them in a shell of its own.
-ENV := PATH="$(CURDIR)/.venv/bin:$$PATH"
+# The stages call `pipeline` by name, and DVC starts them in a shell of its own. Each is a new process:
+# without cached bytecode (some environments switch it off) every one would compile PyTorch's sources again.
+ENV := PYTHONDONTWRITEBYTECODE= PATH="$(CURDIR)/.venv/bin:$$PATH"
 
 .PHONY: help setup repro test lint format bench lock clean
 help:

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from bench import cases, measure
+from bench import augmentation, cases, measure
 
 RESULTS = Path(__file__).parent / "results" / "bench.json"
 GROWTH_S = [1000, 2000, 4000, 8000, 16000, 32000, 64000]
@@ -38,7 +38,7 @@ ROWS: list[dict[str, Any]] = [
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--only", help="cases whose name contains this (also: growth)")
+    parser.add_argument("--only", help="cases whose name contains this (also: growth, augmentation)")
     parser.add_argument("--peak-of", nargs=2, metavar=("CASE", "VARIANT"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     torch.set_num_threads(measure.THREADS)
@@ -48,7 +48,7 @@ def main() -> int:
         return 0
 
     wanted = [row for row in ROWS if args.only is None or args.only in row["case"]]
-    result: dict[str, Any] = {"machine": measure.machine(), "rows": [], "growth": []}
+    result: dict[str, Any] = {"machine": measure.machine(), "rows": [], "growth": [], "augmentation": []}
     print(", ".join(f"{name} {value}" for name, value in result["machine"].items()))
     print(f"\n{'B=128':<26}{'mn':>10}{'against':>21}{'ratio':>9}{'target':>10}")
     for row in wanted:
@@ -56,6 +56,11 @@ def main() -> int:
         print(line(result["rows"][-1]), flush=True)
     if args.only is None or args.only in "growth":
         result["growth"] = [growth("S", GROWTH_S), growth("B", GROWTH_B)]
+    if args.only is None or args.only in "augmentation":
+        print("\nthe paper's augmentation of 32×32 images (crop, flip, AutoAugment, cutout)")
+        result["augmentation"] = augmentation.rows()
+        for row in result["augmentation"]:
+            print(augmentation.line(row), flush=True)
     if args.only is None:
         result["machine"]["load_average_end"] = measure.machine()["load_average"]
         RESULTS.parent.mkdir(parents=True, exist_ok=True)

@@ -128,9 +128,7 @@ def adapted_mlp(
     return adapt(apply, params, rates, squared_error, inputs, keys, values, attention, steps)
 
 
-def ifilm(
-    activations: Tensor, keys: Tensor, gammas: Tensor, betas: Tensor, *, temperature: Tensor
-) -> Tensor:
+def ifilm(activations: Tensor, keys: Tensor, gammas: Tensor, betas: Tensor, *, temperature: Tensor) -> Tensor:
     rows = []
     for a in activations:
         g = a.flatten(1).mean(1) if a.ndim > 1 else a

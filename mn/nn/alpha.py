@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from mn import _checks
+from mn.functional import _checks
 
 KINDS = ("scalar", "diagonal", "layer")
 

@@ -71,9 +71,7 @@ def resnet56(in_channels: int = 3, *, last_relu: bool = False) -> Backbone:
     return _resnet(56, in_channels, last_relu)
 
 
-def densenet40(
-    in_channels: int = 3, *, last_relu: bool = False, drop_rate: float = 0.2
-) -> Backbone:
+def densenet40(in_channels: int = 3, *, last_relu: bool = False, drop_rate: float = 0.2) -> Backbone:
     """DenseNet-BC, growth 12, three blocks of 12 bottleneck pairs; d = 258.
 
     Example:

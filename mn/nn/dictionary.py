@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mn import _attention, _checks, functional
+from mn import functional
+from mn.functional import _attention, _checks
 
 KEY_INITS = ("gaussian", "uniform")
 VALUES = ("learned", "fixed")

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mn import _attention, _checks, _cosine, _linear, _predict, functional
-from mn._attention import at_least_float32
-from mn._chunks import DEFAULT_MEMORY_BUDGET
-from mn._contraction import plan_for
+from mn import functional
+from mn.functional import _attention, _checks, _cosine, _linear, _predict
+from mn.functional._attention import at_least_float32
+from mn.functional._chunks import DEFAULT_MEMORY_BUDGET
+from mn.functional._contraction import plan_for
 
 
 class Head(nn.Module):
@@ -78,9 +79,7 @@ class Head(nn.Module):
         _checks.matrix("values", values, rows=keys.shape[0], columns=self.num_outputs)
         _checks.at_least("steps", steps, 1)
         if attention is None:
-            attention = functional.attend(
-                features, keys, similarity=similarity, temperature=temperature
-            )
+            attention = functional.attend(features, keys, similarity=similarity, temperature=temperature)
         _checks.matrix("attention", attention, rows=len(features), columns=len(keys))
         features, keys, values, attention = at_least_float32(features, keys, values, attention)
         near = self.neighbors(keys, values)
@@ -155,9 +154,7 @@ class CosineHead(Head):
         cosines: Tensor | None = None,
     ) -> Tensor:
         plan = plan_for(features.device, DEFAULT_MEMORY_BUDGET)
-        return _predict.labels(
-            features, near, bounds, attention, alpha, steps, plan, cosines=cosines
-        )
+        return _predict.labels(features, near, bounds, attention, alpha, steps, plan, cosines=cosines)
 
     def extra_repr(self) -> str:
         return f"{self.num_features}, {self.num_outputs}, scale={self.initial_scale}"
@@ -252,9 +249,7 @@ class MLPHead(Head):
         self.num_features, self.num_outputs = num_features, num_outputs
         self.activation = activation
         widths = (num_features, *hidden, num_outputs)
-        self.layers = nn.ModuleList(
-            nn.Linear(before, after) for before, after in itertools.pairwise(widths)
-        )
+        self.layers = nn.ModuleList(nn.Linear(before, after) for before, after in itertools.pairwise(widths))
         self.reset_parameters()
 
     @property

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from mn import _checks, functional
+from mn import functional
+from mn.functional import _checks
 
 
 class IFiLM(nn.Module):
@@ -59,8 +60,7 @@ class IFiLM(nn.Module):
     def forward(self, activations: Tensor) -> Tensor:
         if activations.ndim < 2 or activations.shape[1] != self.num_channels:
             raise ValueError(
-                f"activations: expected (B, {self.num_channels}, ...), "
-                f"got {tuple(activations.shape)}"
+                f"activations: expected (B, {self.num_channels}, ...), got {tuple(activations.shape)}"
             )
         return functional.modulate(
             activations, self.keys, self.gammas, self.betas, self.inverse_temperature.abs()
@@ -88,9 +88,7 @@ def insert_ifilm(module: nn.Module, S_l: int = 10) -> nn.Module:
     """
     if isinstance(module, nn.modules.batchnorm._BatchNorm):
         film = IFiLM(module.num_features, size=S_l)
-        where = next(
-            (t for t in (*module.parameters(), *module.buffers()) if t.is_floating_point()), None
-        )
+        where = next((t for t in (*module.parameters(), *module.buffers()) if t.is_floating_point()), None)
         if where is not None:
             film = film.to(where.device, where.dtype)
         return nn.Sequential(module, film)

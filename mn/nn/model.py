@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from mn import _attention, _checks
-from mn._attention import at_least_float32
+from mn.functional import _attention, _checks
+from mn.functional._attention import at_least_float32
 from mn.nn.alpha import Alpha
 from mn.nn.dictionary import Dictionary
 from mn.nn.explain import Explanation, explain
@@ -124,9 +124,7 @@ class MetaNeighborhoods(nn.Module):
         if isinstance(head, str):
             head = _head(head, num_features, num_classes, num_outputs, hidden, activation)
         if not isinstance(head, Head):
-            raise ValueError(
-                f"head: expected one of {', '.join(HEADS)} or an mn.nn.Head, got {head!r}"
-            )
+            raise ValueError(f"head: expected one of {', '.join(HEADS)} or an mn.nn.Head, got {head!r}")
         sizes = (num_features, num_classes if num_outputs is None else num_outputs)
         if (head.num_features, head.num_outputs) != sizes:
             raise ValueError(
@@ -142,9 +140,7 @@ class MetaNeighborhoods(nn.Module):
         """z = μ_θ(x): ``(B, d)``."""
         z: Tensor = self.backbone(x)
         if z.ndim != 2 or z.shape[1] != self.num_features:
-            raise ValueError(
-                f"backbone: expected features (B, {self.num_features}), got {tuple(z.shape)}"
-            )
+            raise ValueError(f"backbone: expected features (B, {self.num_features}), got {tuple(z.shape)}")
         return z
 
     def forward(self, x: Tensor) -> Tensor:
@@ -233,9 +229,7 @@ class MetaNeighborhoods(nn.Module):
         parts = [*of.parameters(), *of.buffers(), *self.head.parameters(), *self.head.buffers()]
         if self.training or (torch.is_grad_enabled() and any(t.requires_grad for t in parts)):
             return self._neighborhood_of(of.keys, of.values, constant=False)
-        return self._kept.get(
-            parts, lambda: self._neighborhood_of(of.keys, of.values, constant=True)
-        )
+        return self._kept.get(parts, lambda: self._neighborhood_of(of.keys, of.values, constant=True))
 
     def _neighborhood_of(self, keys: Tensor, values: Tensor, *, constant: bool) -> Neighborhood:
         return Neighborhood(keys, values, self.dictionary.similarity, self.head, constant=constant)
@@ -247,9 +241,7 @@ class MetaNeighborhoods(nn.Module):
         if alpha == "layer":
             layers = getattr(self.head, "layers", None)
             if layers is None:
-                raise ValueError(
-                    "alpha='layer': expected an MLP head, got " + type(self.head).__name__
-                )
+                raise ValueError("alpha='layer': expected an MLP head, got " + type(self.head).__name__)
             return len(layers)
         if isinstance(self.head, MLPHead):
             raise ValueError(f"alpha of an MLP head: expected scalar or layer, got {alpha}")

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mn import _attention
+from mn.functional import _attention
 from mn.nn.heads import Head
 
 
@@ -24,9 +24,7 @@ class Neighborhood:
         constant: compute outside of autograd, for use in any later batch.
     """
 
-    def __init__(
-        self, keys: Tensor, values: Tensor, similarity: str, head: Head, *, constant: bool
-    ) -> None:
+    def __init__(self, keys: Tensor, values: Tensor, similarity: str, head: Head, *, constant: bool) -> None:
         self.keys, self.values, self.similarity = keys, values, similarity
         self._head, self._constant = head, constant
         self._known: dict[str, Any] = {}
@@ -41,9 +39,7 @@ class Neighborhood:
     def near(self) -> Any:
         """What the head needs of every entry: for the cosine head E, for an MLP a and δ."""
         unit_keys = self.index if self.similarity == "cosine" else None
-        return self._once(
-            "near", lambda: self._head.neighbors(self.keys, self.values, unit_keys=unit_keys)
-        )
+        return self._once("near", lambda: self._head.neighbors(self.keys, self.values, unit_keys=unit_keys))
 
     @property
     def bounds(self) -> Any:

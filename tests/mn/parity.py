@@ -68,9 +68,7 @@ def run_twice(function: Callable[..., Tensor], case: Case) -> list[Tensor]:
         return (t * torch.randn(t.shape, generator=generator, dtype=t.dtype)).sum()
 
     # squared, so that there is a second derivative also where the output is linear
-    first = torch.autograd.grad(
-        probe(out.square()), inputs, create_graph=True, materialize_grads=True
-    )
+    first = torch.autograd.grad(probe(out.square()), inputs, create_graph=True, materialize_grads=True)
     total = torch.stack([probe(g) for g in first]).sum()
     return list(torch.autograd.grad(total, inputs, materialize_grads=True))
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mn import functional
-from mn._contraction import contract, plan_for
+from mn.functional._contraction import contract, plan_for
 from tests.mn.parity import Case, leaves, with_grad
 
 B, S, C, d = 4, 9, 3, 5
@@ -80,9 +80,7 @@ def test_the_order_of_entries_does_not_matter(head: str, similarity: str) -> Non
     case = classifier(head, similarity=similarity)
     order = torch.randperm(S, generator=torch.Generator().manual_seed(1))
     shuffled = {**case, "keys": case["keys"][order], "values": case["values"][order]}
-    torch.testing.assert_close(
-        functional.adapted_logits(**shuffled), functional.adapted_logits(**case)
-    )
+    torch.testing.assert_close(functional.adapted_logits(**shuffled), functional.adapted_logits(**case))
 
 
 def test_instances_do_not_see_each_other() -> None:

@@ -71,9 +71,7 @@ def regressors(draw: st.DrawFn, min_features: int = 1) -> tuple[Case, int]:
     def normal(*shape: int) -> torch.Tensor:
         return torch.randn(shape, generator=generator, dtype=torch.float64)
 
-    layers = [
-        (normal(after, before), normal(after)) for before, after in itertools.pairwise(widths)
-    ]
+    layers = [(normal(after, before), normal(after)) for before, after in itertools.pairwise(widths)]
     rate = draw(st.sampled_from([0.0, 0.01, 0.1]))
     per_layer = draw(st.booleans())
     case: Case = {
@@ -91,9 +89,7 @@ def regressors(draw: st.DrawFn, min_features: int = 1) -> tuple[Case, int]:
     if draw(st.booleans()):
         case["attention"] = normal(B, S).softmax(1)
     else:
-        case["temperature"] = torch.tensor(
-            draw(st.sampled_from([0.05, 0.2, 1.0])), dtype=torch.float64
-        )
+        case["temperature"] = torch.tensor(draw(st.sampled_from([0.05, 0.2, 1.0])), dtype=torch.float64)
     return case, draw(st.sampled_from([1, 2**28]))
 
 

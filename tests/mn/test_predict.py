@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mn import _cosine, functional
+from mn import functional
+from mn.functional import _cosine
 from tests.mn.parity import Case
 
 SETTINGS = settings(max_examples=150, deadline=None, derandomize=True)

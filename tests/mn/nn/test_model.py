@@ -14,7 +14,8 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 import mn
-from mn import _linear, functional
+from mn import functional
+from mn.functional import _linear
 from mn.nn import DotHead, Head, MetaNeighborhoods, Vanilla
 
 torch.manual_seed(0)

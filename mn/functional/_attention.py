@@ -62,9 +62,7 @@ def scores(queries: Tensor, indexed: Tensor, similarity: str) -> Tensor:
         return -torch.cdist(queries, indexed, compute_mode="donot_use_mm_for_euclid_dist")
 
 
-def softmax(
-    sim: Tensor, inverse_temperature: float | Tensor, *, without: Tensor | None = None
-) -> Tensor:
+def softmax(sim: Tensor, inverse_temperature: float | Tensor, *, without: Tensor | None = None) -> Tensor:
     """ω_ij = softmax_j(sim_ij / T); ``without (B, S)`` marks entries an instance does not see."""
     sim = sim * inverse_temperature
     if without is not None:

@@ -10,7 +10,7 @@ head :math:`f_\phi` takes one or more gradient steps on the dictionary before it
 
 Nothing here runs a backward pass per instance: the step is in closed form, exact, and
 differentiable in every tensor argument, to any order: an outer gradient goes *through* the step.
-The closed forms are in ``mn._cosine`` (cosine head) and ``mn._linear`` (dot head, MLP).
+The closed forms are in ``mn.functional._cosine`` (cosine head) and ``mn.functional._linear`` (dot head, MLP).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mn import _attention, _checks, _cosine, _linear, _predict
-from mn._attention import at_least_float32, normalize
-from mn._chunks import DEFAULT_MEMORY_BUDGET
-from mn._contraction import plan_for
+from mn.functional import _attention, _checks, _cosine, _linear, _predict
+from mn.functional._attention import at_least_float32, normalize
+from mn.functional._chunks import DEFAULT_MEMORY_BUDGET
+from mn.functional._contraction import plan_for
 
 __all__ = [
     "adapted_logits",
@@ -188,7 +188,7 @@ def predict(
     r"""Labels: the arg-max of :func:`adapted_logits`, for less work.
 
     For one step of the cosine head with a scalar α, norms are computed only for the classes whose
-    bounds leave them a chance to win (``mn._predict``). Ties, near-ties and every other head are
+    bounds leave them a chance to win (``mn.functional._predict``). Ties, near-ties and every other head are
     decided by the logits themselves. No gradient is recorded.
 
     Args:

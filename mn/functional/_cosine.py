@@ -21,9 +21,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mn._attention import MIN_NORM, normalize
-from mn._chunks import in_chunks
-from mn._contraction import Plan, contract
+from mn.functional._attention import MIN_NORM, normalize
+from mn.functional._chunks import in_chunks
+from mn.functional._contraction import Plan, contract
 
 
 class Neighbors(NamedTuple):

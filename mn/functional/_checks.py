@@ -15,9 +15,7 @@ SIMILARITIES = ("cosine", "euclidean")
 ACTIVATIONS = ("relu", "tanh")
 
 
-def matrix(
-    name: str, tensor: Tensor, *, rows: int | None = None, columns: int | None = None
-) -> None:
+def matrix(name: str, tensor: Tensor, *, rows: int | None = None, columns: int | None = None) -> None:
     """Require ``(rows, columns)`` with at least one of each; ``None`` leaves a side free."""
     expected = f"({'*' if rows is None else rows}, {'*' if columns is None else columns})"
     if (
@@ -69,9 +67,7 @@ def rates(alpha: float | Tensor, sizes: dict[str, int]) -> None:
     raise ValueError(f"alpha: expected {expected}, got shape {tuple(alpha.shape)}")
 
 
-def neighbors(
-    queries: Tensor, keys: Tensor, *, names: tuple[str, str] = ("queries", "keys")
-) -> None:
+def neighbors(queries: Tensor, keys: Tensor, *, names: tuple[str, str] = ("queries", "keys")) -> None:
     """Require queries ``(B, d)`` of finite numbers and at least one key ``(S, d)``."""
     matrix(names[0], queries)
     matrix(names[1], keys, columns=queries.shape[1])
@@ -86,9 +82,7 @@ def vector(name: str, tensor: Tensor | None, size: int) -> None:
         raise ValueError(f"{name}: expected shape ({size},), got {tuple(tensor.shape)}")
 
 
-def head(
-    features: Tensor, keys: Tensor, values: Tensor, weight: Tensor, bias: Tensor | None
-) -> int:
+def head(features: Tensor, keys: Tensor, values: Tensor, weight: Tensor, bias: Tensor | None) -> int:
     """Require what a classifier head needs to fit together; gives d."""
     neighbors(features, keys, names=("features", "keys"))
     matrix("weight", weight, columns=features.shape[1])
@@ -97,9 +91,7 @@ def head(
     return features.shape[1]
 
 
-def mlp(
-    inputs: Tensor, keys: Tensor, values: Tensor, layers: Sequence[tuple[Tensor, Tensor]]
-) -> None:
+def mlp(inputs: Tensor, keys: Tensor, values: Tensor, layers: Sequence[tuple[Tensor, Tensor]]) -> None:
     """Require layers that fit each other, the inputs and the values."""
     neighbors(inputs, keys, names=("inputs", "keys"))
     if len(layers) == 0:

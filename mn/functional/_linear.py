@@ -18,8 +18,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mn._chunks import in_chunks
-from mn._contraction import Plan, contract
+from mn.functional._chunks import in_chunks
+from mn.functional._contraction import Plan, contract
 
 Layer = tuple[Tensor, "Tensor | None"]  # weight (out, in), bias (out,); or (B, out, in), (B, out)
 Rate = tuple["Tensor | float", "Tensor | float"]  # of the weight: () or (in,); of the bias: ()

@@ -20,9 +20,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mn import _cosine
-from mn._attention import normalize
-from mn._contraction import Plan
+from mn.functional import _cosine
+from mn.functional._attention import normalize
+from mn.functional._contraction import Plan
 
 # Two ways of computing a logit in the same type differ by less than this many units of rounding of
 # its largest possible value, |τ|, and of the numbers it is a difference of; two classes nearer to

@@ -1,0 +1,80 @@
+"""What stands for a method in every figure: its name, its colour and its dash.
+
+Colours are told apart with every common form of colour blindness and stand out from the page by at least
+4.5 : 1, light or dark; the dash says the same again without colour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from html import escape
+
+from mn.analysis.figures.svg import tag
+
+
+@dataclass(frozen=True)
+class Look:
+    """A method as people read and see it."""
+
+    label: str
+    light: str  # on a light page
+    dark: str  # on a dark page
+    dash: str = ""
+
+
+_LOOKS = {
+    "knn": Look("kNN", "#9c3d74", "#e293c0", "1 3"),
+    "vanilla": Look("vanilla", "#5f6773", "#aab2be", "6 3"),
+    "vanilla_ifilm": Look("vanilla + iFiLM", "#a05400", "#e8a33d", "2 2"),
+    "maxl": Look("MAXL", "#8a6d00", "#d9c04a", "8 3 2 3"),
+    "mn": Look("MN", "#0a62a9", "#62b6f0"),
+    "mn_ifilm": Look("MN + iFiLM", "#00705a", "#3cc9a0", "9 2"),
+}
+# The two classes of points in the plane: not the colours of any method.
+_CLASSES = {"class-0": ("#6a46a6", "#b79cf0"), "class-1": ("#9a6a00", "#f0bd4d")}
+CLASS_RGB = ((122, 84, 186), (222, 160, 20))  # the same two, midway, for a tint that suits both pages
+
+
+def label(method: str) -> str:
+    """The method's name in text: ``MN + iFiLM`` for ``mn_ifilm``."""
+    return _LOOKS[method].label
+
+
+def dash(method: str) -> str:
+    return _LOOKS[method].dash
+
+
+def stylesheet() -> str:
+    """The rules that give ``.m-<method>`` and ``.class-<i>`` their colour as ``--c``."""
+    return "\n".join(
+        [
+            *(f".m-{name} {{ --c: {look.light}; }}" for name, look in _LOOKS.items()),
+            *(f".{name} {{ --c: {light}; }}" for name, (light, _) in _CLASSES.items()),
+            "@media screen and (prefers-color-scheme: dark) {",
+            *(f"  .m-{name} {{ --c: {look.dark}; }}" for name, look in _LOOKS.items()),
+            *(f"  .{name} {{ --c: {dark}; }}" for name, (_, dark) in _CLASSES.items()),
+            "}",
+        ]
+    )
+
+
+def legend(methods: Iterable[str]) -> str:
+    """An HTML list of methods, each with a piece of its line."""
+    return legend_list(
+        (
+            tag("line", x1=1, y1=6, x2=27, y2=6, class_="mean", stroke_dasharray=dash(method)),
+            label(method),
+            f"m-{method}",
+        )
+        for method in methods
+    )
+
+
+def legend_list(items: Iterable[tuple[str, str, str]]) -> str:
+    """An HTML list of (a drawing 28 wide and 12 high, words, CSS class)."""
+    rows = []
+    for drawing, words, css_class in items:
+        sample = tag("svg", drawing, viewBox="0 0 28 12", width=28, height=12, aria_hidden="true")
+        rows.append(tag("li", sample + escape(words), class_=css_class))
+    return tag("ul", "".join(rows), class_="legend")

@@ -1,0 +1,154 @@
+"""The settings of one run, complete and checked: what is trained, on what, and how.
+
+A *run* is one (data set, split, method, seed). Its :class:`RunConfig` holds the groups that its method
+uses and no other, so that two runs have equal configurations exactly when they compute the same thing:
+``vanilla`` has no ``dictionary``, and a change of ``S`` leaves it alone.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MAIN_SPLIT = "main"  # the split of a data set that has no folds
+
+Method = Literal["vanilla", "vanilla_ifilm", "mn", "mn_ifilm", "knn"]
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Settings(BaseModel):
+    """A group of settings. Every field's ``description`` says which values are allowed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class NetworkSettings(Settings):
+    """The network that is adapted, or used as it is."""
+
+    backbone: Literal["identity", "convnet4"] = Field(
+        description="identity (tables, points) or convnet4 (images)"
+    )
+    head: Literal["cosine", "dot", "mlp"] = Field(description="cosine, dot or mlp")
+    hidden: list[Count] = Field(
+        description="the widths of an mlp head's hidden layers, whole numbers of at least 1"
+    )
+    activation: Literal["relu", "tanh"] = Field(description="relu or tanh (mlp head)")
+
+
+class DictionarySettings(Settings):
+    """The learned neighbours and the step taken on them (Sec. 2 of the paper)."""
+
+    S: Count = Field(description="the dictionary's size, a whole number of at least 1")
+    T: Positive = Field(description="the attention's temperature, a number above 0")
+    similarity: Literal["cosine", "euclidean"] = Field(description="cosine or euclidean")
+    steps: Count = Field(description="inner steps, a whole number of at least 1")
+    alpha: Literal["scalar", "diagonal", "layer"] = Field(
+        description="scalar, diagonal (one rate per feature) or layer (one per layer of an mlp head)"
+    )
+    alpha_init: Positive = Field(description="the inner rate at the start, a number above 0")
+    alpha_learned: bool = Field(description="true or false")
+    dropout: Annotated[float, Field(ge=0, lt=1)] = Field(
+        description="the share of entries left out in training, from 0 to below 1"
+    )
+    dropout_per: Literal["batch", "instance"] = Field(description="batch or instance")
+    key_init: Literal["gaussian", "uniform"] = Field(description="gaussian or uniform")
+    key_scale: Positive = Field(
+        description="keys' standard deviation (gaussian) or half-width (uniform), a number above 0"
+    )
+    values: Literal["learned", "fixed"] = Field(description="learned or fixed")
+
+
+class IFiLMSettings(Settings):
+    """The small dictionaries behind every BatchNorm."""
+
+    S_l: Count = Field(description="entries per iFiLM layer, a whole number of at least 1")
+
+
+class NeighbourSettings(Settings):
+    """k-nearest-neighbours; k and the weighting are chosen on validation data."""
+
+    k: list[Count] = Field(min_length=1, description="the candidates for k, whole numbers of at least 1")
+
+
+class TrainSettings(Settings):
+    """Optimiser and schedule."""
+
+    optimizer: Literal["adam", "adamw", "sgd"] = Field(description="adam, adamw or sgd")
+    lr: Positive = Field(description="the learning rate, a number above 0")
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(description="from 0 to below 1 (sgd only)")
+    weight_decay: NonNegative = Field(
+        description="PyTorch's weight decay, multiplied by lr there, a number of at least 0"
+    )
+    batch_size: Count = Field(description="a whole number of at least 1")
+    epochs: Count = Field(description="a whole number of at least 1")
+    lr_drops: list[Count] = Field(
+        description="the epochs after which lr and weight decay fall to a tenth, whole numbers"
+    )
+    clip: NonNegative = Field(
+        description="gradients are clipped to ±clip elementwise, a number of at least 0 (0 = never)"
+    )
+    patience: Annotated[int, Field(ge=0)] = Field(
+        description="epochs without a better validation score before stopping, at least 0 (0 = never)"
+    )
+    keep: Literal["best", "last"] = Field(description="best (weights of the best validation score) or last")
+    snapshots: list[Annotated[int, Field(ge=0)]] = Field(
+        description="the iterations whose weights are kept for figures, whole numbers of at least 0"
+    )
+    precision: Literal["fp32", "bf16"] = Field(
+        description="fp32, bf16, or auto (bf16 autocast on CUDA, fp32 elsewhere)"
+    )
+
+
+class ExecutionSettings(Settings):
+    """Where and how a run is computed. No part of its identity: it changes no result."""
+
+    device: Literal["auto", "cpu", "cuda"] = Field(description="auto, cpu or cuda")
+    jobs: Count | Literal["auto"] = Field(
+        description="runs computed at a time, a whole number of at least 1, or auto (CPU: one per core)"
+    )
+    threads: Count = Field(description="PyTorch's threads per run, a whole number of at least 1")
+    checkpoint_seconds: NonNegative = Field(
+        description="seconds between checkpoints, a number of at least 0 (0 = after every step)"
+    )
+
+
+class RunConfig(Settings):
+    """One run. ``None`` marks a group that its method does not use."""
+
+    dataset: str
+    split: str
+    method: Method
+    seed: Annotated[int, Field(ge=0)]
+    network: NetworkSettings | None = None
+    dictionary: DictionarySettings | None = None
+    ifilm: IFiLMSettings | None = None
+    neighbours: NeighbourSettings | None = None
+    training: TrainSettings | None = None
+
+    @property
+    def name(self) -> str:
+        """The run's name within its data set's results: ``mn-seed0``, ``vanilla-fold3-seed0``."""
+        parts = [self.method, f"seed{self.seed}"]
+        if self.split != MAIN_SPLIT:
+            parts.insert(1, self.split)
+        return "-".join(parts)
+
+    def identity(self) -> dict[str, Any]:
+        """Everything here that decides the result, as plain data: what is hashed and stored."""
+        return self.model_dump(exclude_none=True)
+
+    @classmethod
+    def from_identity(cls, identity: dict[str, Any]) -> RunConfig:
+        return cls.model_validate_json(json.dumps(identity))
+
+
+def uses_dictionary(method: Method) -> bool:
+    return method in ("mn", "mn_ifilm")
+
+
+def uses_ifilm(method: Method) -> bool:
+    return method in ("vanilla_ifilm", "mn_ifilm")
