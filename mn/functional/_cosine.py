@@ -21,7 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mn.functional._attention import MIN_NORM, normalize
+from mn.functional._attention import MIN_NORM, at_least_float32, normalize
 from mn.functional._chunks import in_chunks
 from mn.functional._contraction import Plan, contract
 
@@ -38,6 +38,7 @@ class Neighbors(NamedTuple):
 
 def neighbors(k: Tensor, values: Tensor, weight: Tensor, scale: Tensor | float) -> Neighbors:
     """E = ∂L(f_w(k_j), v_j) / ∂cos_jc from k̂, computed once for the whole batch."""
+    values, weight = at_least_float32(values, weight)
     with torch.autocast(k.device.type, enabled=False):
         logits = scale * (k @ normalize(weight).mT)
         # Σ_c v_jc is 1 for probabilities. Written out, E is the derivative of −Σ_c v_jc log p_jc

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mn.functional._attention import at_least_float32
 from mn.functional._chunks import in_chunks
 from mn.functional._contraction import Plan, contract
 
@@ -50,7 +51,7 @@ def classifier(weight: Tensor, bias: Tensor | None, alpha: Tensor | float) -> Ne
     # a rate per feature leaves out the bias, which belongs to none: it moves at their mean
     diagonal = isinstance(alpha, Tensor) and alpha.ndim == 1
     rate: Rate = (alpha, alpha.mean() if diagonal else alpha)  # type: ignore[union-attr]
-    return Network([(weight, bias)], [rate], "relu", cross_entropy_error)
+    return Network([_lifted((weight, bias))], [rate], "relu", cross_entropy_error)
 
 
 def regressor(layers: Sequence[Layer], alpha: Tensor | float, activation: str) -> Network:
@@ -59,7 +60,7 @@ def regressor(layers: Sequence[Layer], alpha: Tensor | float, activation: str) -
         rates: list[Rate] = [(a, a) for a in alpha.unbind()]
     else:
         rates = [(alpha, alpha)] * len(layers)
-    return Network(layers, rates, activation, squared_error)
+    return Network([_lifted(layer) for layer in layers], rates, activation, squared_error)
 
 
 class Neighbors(NamedTuple):
@@ -73,6 +74,7 @@ class Neighbors(NamedTuple):
 def neighbors(network: Network, keys: Tensor, values: Tensor) -> Neighbors:
     """One forward and one backward pass of the keys, written out for autograd to go through."""
     layers, _, activation, error = network
+    keys, values = at_least_float32(keys, values)
     # f(k_j) − v_j is a difference of near numbers: never in half precision
     with torch.autocast(keys.device.type, enabled=False):
         inputs, h = [], keys
@@ -145,6 +147,12 @@ def _moved(network: Network, ω: Tensor, near: Neighbors, plan: Plan) -> Network
         own_bias = None if b is None else b - rate[1] * _weighted(ω, δ)
         moved.append((W - rate[0] * step, own_bias))
     return network._replace(layers=moved)
+
+
+def _lifted(layer: Layer) -> Layer:
+    """A layer in at least float32."""
+    W, b = layer
+    return at_least_float32(W)[0], None if b is None else at_least_float32(b)[0]
 
 
 def _linear(a: Tensor, layer: Layer) -> Tensor:

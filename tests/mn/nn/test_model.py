@@ -120,6 +120,17 @@ def test_autocast_of_the_whole_model() -> None:
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in made.parameters())
 
 
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_held_in_bfloat16_adapts_in_float32(kind: str, training: bool) -> None:
+    made = KINDS[kind]().bfloat16().train(training)
+    out = made(x.bfloat16())
+    out.square().sum().backward()
+    assert out.dtype == torch.float32
+    assert made.predict(x.bfloat16()).shape[0] == 6
+    assert made.explain(x.bfloat16(), k=2).moved.shape[:2] == (6, 2)
+
+
 def test_a_head_of_your_own_needs_two_methods() -> None:
     class Twice(Head):
         def __init__(self) -> None:
