@@ -258,9 +258,9 @@ class MLPHead(Head):
         return [layer for layer in self.layers if isinstance(layer, nn.Linear)]
 
     def reset_parameters(self) -> None:
-        """He (relu) or Xavier (tanh) weights, no biases."""
-        for layer in self.linears:
-            if self.activation == "relu":
+        """He (before a relu) or Xavier weights, no biases."""
+        for depth, layer in enumerate(self.linears):
+            if self.activation == "relu" and depth < len(self.linears) - 1:
                 nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
             else:
                 nn.init.xavier_normal_(layer.weight)

@@ -229,7 +229,10 @@ class MetaNeighborhoods(nn.Module):
         parts = [*of.parameters(), *of.buffers(), *self.head.parameters(), *self.head.buffers()]
         if self.training or (torch.is_grad_enabled() and any(t.requires_grad for t in parts)):
             return self._neighborhood_of(of.keys, of.values, constant=False)
-        return self._kept.get(parts, lambda: self._neighborhood_of(of.keys, of.values, constant=True))
+        settings = (of.similarity, of.sharpening, self.head)
+        return self._kept.get(
+            settings, parts, lambda: self._neighborhood_of(of.keys, of.values, constant=True)
+        )
 
     def _neighborhood_of(self, keys: Tensor, values: Tensor, *, constant: bool) -> Neighborhood:
         return Neighborhood(keys, values, self.dictionary.similarity, self.head, constant=constant)

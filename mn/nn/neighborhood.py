@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -57,6 +57,21 @@ class Neighborhood:
         return self._known[name]
 
 
+class _Made(NamedTuple):
+    settings: tuple[object, ...]
+    tensors: list[Tensor]  # the very ones, which what was made may hold
+    copies: list[Tensor]  # of what was in them
+    neighborhood: Neighborhood
+
+    def holds(self, settings: tuple[object, ...], tensors: list[Tensor]) -> bool:
+        return (
+            self.settings == settings
+            and len(self.tensors) == len(tensors)
+            and all(old is new for old, new in zip(self.tensors, tensors, strict=True))
+            and all(_equal(copy, new) for copy, new in zip(self.copies, tensors, strict=True))
+        )
+
+
 class Kept:
     """The last :class:`Neighborhood`, for as long as what it was made of stays the same.
 
@@ -66,20 +81,22 @@ class Kept:
     """
 
     def __init__(self) -> None:
-        self._kept: tuple[list[Tensor], Neighborhood] | None = None
+        self._made: _Made | None = None
 
-    def get(self, tensors: list[Tensor], make: Callable[[], Neighborhood]) -> Neighborhood:
-        """What was kept if ``tensors`` are what they were, or a new one."""
-        kept = self._kept
-        if kept is None or not _equal(kept[0], tensors):
+    def get(
+        self, settings: tuple[object, ...], tensors: list[Tensor], make: Callable[[], Neighborhood]
+    ) -> Neighborhood:
+        """What was kept if settings and tensors are what they were, or a new one."""
+        made = self._made
+        if made is None or not made.holds(settings, tensors):
             with torch.inference_mode(False), torch.no_grad():
-                kept = [t.detach().clone() for t in tensors], make()
-            self._kept = kept
-        return kept[1]
+                copies = [t.detach().clone() for t in tensors]
+                self._made = made = _Made(settings, tensors, copies, make())
+        return made.neighborhood
 
     def drop(self) -> None:
         """Free the memory."""
-        self._kept = None
+        self._made = None
 
     # neither a copy nor a pickle of a model takes it along: it is made again on first use
     def __deepcopy__(self, memo: dict[int, Any]) -> Kept:
@@ -89,8 +106,6 @@ class Kept:
         return Kept, ()
 
 
-def _equal(old: list[Tensor], new: list[Tensor]) -> bool:
-    return len(old) == len(new) and all(
-        a.shape == b.shape and a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)
-        for a, b in zip(old, new, strict=True)
-    )
+def _equal(a: Tensor, b: Tensor) -> bool:
+    same_kind = a.shape == b.shape and a.dtype == b.dtype and a.device == b.device
+    return same_kind and torch.equal(a, b)

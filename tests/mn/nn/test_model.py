@@ -206,6 +206,17 @@ def change_parameter(made: MetaNeighborhoods) -> None:
     made.dictionary.keys = nn.Parameter(torch.randn(20, 4))
 
 
+def change_similarity(made: MetaNeighborhoods) -> None:
+    made.dictionary.similarity = "euclidean"
+
+
+def change_a_parameter_that_was_replaced(made: MetaNeighborhoods) -> None:
+    old = made.head.weight
+    made.head.weight = nn.Parameter(old.detach().clone())
+    made.predict(x)
+    write_to(old, "in place")
+
+
 def change_head(made: MetaNeighborhoods) -> None:
     made.head = DotHead(4, 3)
 
@@ -218,6 +229,8 @@ def change_head(made: MetaNeighborhoods) -> None:
         change_by_optimiser,
         change_by_fused_optimiser,
         change_parameter,
+        change_similarity,
+        change_a_parameter_that_was_replaced,
         change_head,
     ],
 )
