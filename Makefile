@@ -34,6 +34,7 @@ repro: setup
 
 test: lint
 	@$(ENV) python -m pytest
+	@echo "lint, types and tests passed"
 
 lint: setup
 	@$(ENV) ruff check .
