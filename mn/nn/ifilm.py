@@ -70,8 +70,22 @@ class IFiLM(nn.Module):
         return f"{self.num_channels}, size={self.size}, temperature={self.initial_temperature}"
 
 
+class ModulatedConv2d(nn.Conv2d):
+    """A convolution that :func:`insert_ifilm` puts an iFiLM behind, as it does behind a BatchNorm.
+
+    The projections on the shortcuts of a pre-activation ResNet have no BatchNorm, but are modulated.
+    """
+
+    @property
+    def num_features(self) -> int:
+        return self.out_channels
+
+
+_Modulated = nn.modules.batchnorm._BatchNorm, ModulatedConv2d
+
+
 def insert_ifilm(module: nn.Module, S_l: int = 10) -> nn.Module:
-    """Put an :class:`IFiLM` of ``S_l`` entries behind every BatchNorm of a network.
+    """Put an :class:`IFiLM` of ``S_l`` entries behind every BatchNorm (and :class:`ModulatedConv2d`).
 
     Args:
         module: changed in place. A BatchNorm by itself cannot be: use what is returned.
@@ -86,7 +100,7 @@ def insert_ifilm(module: nn.Module, S_l: int = 10) -> nn.Module:
         >>> insert_ifilm(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)), S_l=4)[1][1]
         IFiLM(8, size=4, temperature=0.2)
     """
-    if isinstance(module, nn.modules.batchnorm._BatchNorm):
+    if isinstance(module, _Modulated):
         film = IFiLM(module.num_features, size=S_l)
         where = next((t for t in (*module.parameters(), *module.buffers()) if t.is_floating_point()), None)
         if where is not None:
@@ -105,7 +119,7 @@ def _insert(module: nn.Module, S_l: int, done: dict[nn.Module, nn.Module]) -> No
         if isinstance(following, IFiLM):
             continue  # it has one
         if child not in done:
-            if isinstance(child, nn.modules.batchnorm._BatchNorm):
+            if isinstance(child, _Modulated):
                 done[child] = insert_ifilm(child, S_l)
             else:
                 done[child] = child
