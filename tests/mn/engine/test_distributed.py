@@ -349,13 +349,10 @@ def test_a_look_ahead_step_has_the_gradient_of_one_process(two: RankPool) -> Non
 # ---- training
 
 
-BATCHES = (6, 5, 1, 6, 3)  # uneven shares, and one that leaves rank 0 without a row
-
-
 def train(
-    ranks: Ranks, head: str, dropout: float, dtype: torch.dtype
+    ranks: Ranks, sizes: tuple[int, ...], dtype: torch.dtype, head: str, dropout: float
 ) -> tuple[list[float], dict[str, Tensor]]:
-    """A few steps of AdamW; losses are those of the global batch."""
+    """A step of AdamW on each of some global batches; their losses, and the weights in the end."""
     torch.manual_seed(ranks.rank)  # only rank 0's weights count
     backbone = insert_ifilm(convnet4(1), S_l=3)
     model = MetaNeighborhoods(backbone, num_features=192, num_classes=3, S=12, head=head, dropout=dropout)
@@ -364,7 +361,7 @@ def train(
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
     data = torch.Generator().manual_seed(5)
     losses = []
-    for iteration, size in enumerate(BATCHES):
+    for iteration, size in enumerate(sizes):
         x = torch.rand(size, 1, 8, 8, generator=data).to(dtype)
         y = torch.randint(3, (size,), generator=data)
         rows = share(size, ranks)
@@ -377,15 +374,27 @@ def train(
     return losses, {name: tensor.detach() for name, tensor in model.state_dict().items()}
 
 
+UNEVEN = (6, 5, 6, 3)
+EMPTY = (6, 5, 1, 6)  # the third leaves rank 0 without a row
+
+
 @pytest.mark.parametrize(("head", "dropout"), [("cosine", 0.5), ("cosine", 0.0), ("dot", 0.5)])
 class TestTraining:
     def test_losses_are_those_of_one_process(self, two: RankPool, head: str, dropout: float) -> None:
-        expected, _ = train(Ranks(), head, dropout, torch.float64)
-        for losses, _ in two.run(train, head, dropout, torch.float64):
+        setting = (UNEVEN, torch.float32, head, dropout)
+        expected, _ = train(Ranks(), *setting)
+        for losses, _ in two.run(train, *setting):
             assert losses == pytest.approx(expected, abs=1e-5)
 
+    def test_losses_are_the_same_with_an_empty_share(self, two: RankPool, head: str, dropout: float) -> None:
+        # float64: after a batch of one row, float32 is 3e-4 off in one process, too
+        setting = (EMPTY, torch.float64, head, dropout)
+        expected, _ = train(Ranks(), *setting)
+        for losses, _ in two.run(train, *setting):
+            assert losses == pytest.approx(expected, abs=1e-9)
+
     def test_ranks_end_with_the_same_weights(self, two: RankPool, head: str, dropout: float) -> None:
-        (_, first), (_, second) = two.run(train, head, dropout, torch.float64)
+        (_, first), (_, second) = two.run(train, UNEVEN, torch.float32, head, dropout)
         assert [name for name in first if not torch.equal(first[name], second[name])] == []
 
 
