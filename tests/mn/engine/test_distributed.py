@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import doctest
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mn.engine import distributed, syncbatchnorm
 from mn.engine.distributed import (
     VARIABLES,
     Ranks,
@@ -178,6 +181,13 @@ class TestSynchronise:
 
         with pytest.raises(MNError, match="Scaled at 0 cannot be synchronised"):
             synchronise_batchnorm(nn.Sequential(Scaled(2)))
+
+
+@pytest.mark.parametrize("module", [distributed, syncbatchnorm], ids=lambda module: module.__name__)
+def test_examples_in_docstrings_run(module: ModuleType) -> None:
+    result = doctest.testmod(module)
+    assert result.attempted > 0
+    assert result.failed == 0
 
 
 # ---- BatchNorm: two ranks against the whole batch
