@@ -40,6 +40,11 @@ def dictionary_folder(dataset: str) -> Path:
     return results_folder(dataset) / "dictionary"
 
 
+def live_folder(dataset: str) -> Path:
+    """Not below ``results``, which the report depends on: the curves change while it is up to date."""
+    return Path("live") / dataset
+
+
 def store_folder(root: Path) -> Path:
     """``.mn`` in the project, or what the environment variable ``MN_STORE`` names.
 

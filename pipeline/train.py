@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from mn.engine.progress import run_progress
+from mn.engine.config import RunConfig
+from mn.engine.event import Event
+from mn.engine.live import LiveMetrics
+from mn.engine.progress import PlannedRun, run_progress
 from mn.engine.runs import compute_runs
 from mn.engine.store import RunStore, StoredRun
 from mn.errors import MNError
 from mn.files import link_or_copy, replacing_folder
 from pipeline.params import plan
-from pipeline.paths import processed_file, store_folder, train_folder
+from pipeline.paths import live_folder, processed_file, store_folder, train_folder
 
 RUNS = "runs.json"
 
@@ -22,13 +25,22 @@ def train(root: Path, dataset: str) -> Path:
     data_file = root / processed_file(dataset)
     if not data_file.exists():
         raise MNError(f"{data_file}: no such file; run: pipeline preprocess {dataset}")
-    with run_progress(f"train {dataset}", len(planned.runs)) as progress:
+    expected = [_planned(config) for config in planned.runs]
+    with (
+        run_progress(f"train {dataset}", expected) as progress,
+        LiveMetrics(root / live_folder(dataset), expected) as live,
+    ):
+
+        def tell(event: Event) -> None:
+            progress(event)
+            live(event)
+
         runs = compute_runs(
             planned.runs,
             data_file,
             RunStore(store_folder(root)),
             execution=planned.execution,
-            progress=progress,
+            progress=tell,
         )
     target = root / train_folder(dataset)
     with replacing_folder(target) as aside:
@@ -47,6 +59,10 @@ def trained_runs(root: Path, dataset: str) -> list[StoredRun]:
     except FileNotFoundError:
         raise MNError(f"{folder / RUNS}: no such file; run: pipeline train {dataset}") from None
     return [StoredRun(row["key"], folder / row["name"], True) for row in index]
+
+
+def _planned(config: RunConfig) -> PlannedRun:
+    return PlannedRun(config.name, config.method, config.training.epochs if config.training else 0)
 
 
 def _lay_out(run: StoredRun, folder: Path) -> None:

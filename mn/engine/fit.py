@@ -113,7 +113,8 @@ class _Trainer:
 
     def train(self, checkpoint_seconds: float, progress: Callable[[Event], None], stop: StopRequest) -> None:
         state, settings = self.state, self.settings
-        progress(Event(self.config.name, "start", state.epoch, settings.epochs))
+        name = self.config.name
+        progress(Event(name, "start", state.epoch, settings.epochs, history=list(state.history)))
         last_save = last_tick = time.monotonic()
         while state.epoch < settings.epochs and not self._out_of_patience():
             order = epoch_order(len(self.train_part), seed=self.config.seed, epoch=state.epoch)
@@ -135,7 +136,8 @@ class _Trainer:
                         "the same command goes on from there"
                     )
             self._end_epoch()
-            progress(Event(self.config.name, "epoch", state.epoch, settings.epochs, self._figures()))
+            figures = dict(state.history[-1])
+            progress(Event(name, "epoch", state.epoch, settings.epochs, self._figures(), figures))
 
     def _step(self, rows: Tensor) -> None:
         state, settings = self.state, self.settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shutil
@@ -20,9 +21,8 @@ from mn.engine.codeversion import code_version
 from mn.engine.config import ExecutionSettings, RunConfig
 from mn.engine.devices import resolve_device
 from mn.engine.event import Event
-from mn.engine.fit import fit
+from mn.engine.fit import HISTORY, fit
 from mn.engine.interrupt import Interrupted, StopRequest, stop_on_signal
-from mn.engine.progress import RunProgress
 from mn.engine.store import RunStore, StoredRun, run_key
 from mn.engine.workers import side_by_side
 from mn.errors import MNError
@@ -43,7 +43,7 @@ def compute_runs(
     store: RunStore,
     *,
     execution: ExecutionSettings,
-    progress: RunProgress,
+    progress: Callable[[Event], None],
 ) -> list[StoredRun]:
     """Every run, in order: from the store where it is there, computed where it is not.
 
@@ -55,8 +55,8 @@ def compute_runs(
     keys = [key_of(config, digest) for config in configs]
     pending = []
     for key, config in zip(keys, configs, strict=True):
-        if store.finished(key):
-            progress(Event(config.name, "end", note=f"from the store ({key[:8]})"))
+        if run := store.finished(key):
+            progress(Event(config.name, "end", note=f"from the store ({key[:8]})", history=_history(run)))
         else:
             pending.append(config)
     with stop_on_signal(store.root) as stop:
@@ -68,6 +68,15 @@ def compute_runs(
         raise failure
     runs = [store.finished(key) for key in keys]
     return [run for run in runs if run is not None]
+
+
+def _history(run: StoredRun) -> list[dict[str, float]]:
+    """The rows of a finished run; kNN has none."""
+    file = run.folder / HISTORY
+    if not file.exists():
+        return []
+    rows: list[dict[str, float]] = json.loads(file.read_text(encoding="utf-8"))
+    return rows
 
 
 def _jobs(execution: ExecutionSettings) -> int:
@@ -94,7 +103,10 @@ class _Task:
         """Compute the run. What a user can act on is handed back, so that the other runs go on."""
         try:
             self._compute(progress)
-        except (MNError, Interrupted) as error:
+        except Interrupted as error:
+            return error
+        except MNError as error:
+            progress(Event(self.config.name, "failed", note=str(error)))
             return error
         return None
 
@@ -104,8 +116,9 @@ class _Task:
         torch.set_num_threads(self.execution.threads)
         key = key_of(self.config, self.digest)
         with self.store.claim(key, self.config) as work:
-            if self.store.finished(key):  # by the process that held the claim before
-                progress(Event(self.config.name, "end", note="computed by another process"))
+            if run := self.store.finished(key):  # by the process that held the claim before
+                note = "computed by another process"
+                progress(Event(self.config.name, "end", note=note, history=_history(run)))
                 return
             output = work / "output"
             shutil.rmtree(output, ignore_errors=True)
@@ -119,6 +132,7 @@ class _Task:
         if self.config.method == "knn":
             from mn.baselines import knn  # scikit-learn takes seconds to import, and only kNN needs it
 
+            progress(Event(self.config.name, "start", 0, 1))
             start = time.monotonic()
             knn.choose(self.config, data, output)
             return time.monotonic() - start
