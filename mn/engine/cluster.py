@@ -131,6 +131,8 @@ def on_cluster(
                 except asyncio.TimeoutError:  # its worker was lost with it
                     waiting.append(placed.task)
                     continue
+                except CancelledError:
+                    raise _lost(scheduler) from None
                 yield outcome
     if failure is not None:
         raise failure

@@ -96,11 +96,13 @@ class Cluster:
     workers: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.scheduler = self._start("dask_scheduler", "--port", "0")
-        self.address = _wait(self.scheduler, "Scheduler at:").split()[-1]
+        self._start_scheduler()
 
     def have(self, number: int, root: Path = ROOT) -> str:
-        """See that there are so many live workers; gives the scheduler's address."""
+        """See that there are a live scheduler and so many live workers; gives the scheduler's address."""
+        if self.scheduler.poll() is not None:
+            self.end_workers()
+            self._start_scheduler()
         alive = [worker for worker in self.workers if worker.poll() is None]
         for worker in self.workers:
             if worker not in alive[:number]:
@@ -123,9 +125,14 @@ class Cluster:
             _wait(worker, "Registered to:")
         return self.address
 
-    def close(self) -> None:
-        self.have(0)
-        _end(self.scheduler)
+    def end_workers(self) -> None:
+        for worker in self.workers:
+            _end(worker)
+        self.workers = []
+
+    def _start_scheduler(self) -> None:
+        self.scheduler = self._start("dask_scheduler", "--port", "0")
+        self.address = _wait(self.scheduler, "Scheduler at:").split()[-1]
 
     def _start(self, command: str, *arguments: str, root: Path = ROOT) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -162,7 +169,8 @@ def _end(process: subprocess.Popen[str]) -> None:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster = Cluster(tmp_path_factory.mktemp("dask"))
     yield cluster
-    cluster.close()
+    cluster.end_workers()
+    _end(cluster.scheduler)
 
 
 def ignore(event: Event) -> None:
@@ -247,23 +255,19 @@ def test_worker_with_other_code_is_refused(cluster: Cluster, tmp_path: Path) -> 
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     with (tmp_path / "mn/engine/store.py").open("a") as file:
         file.write("\nANOTHER = 1\n")
-    cluster.have(0)
+    cluster.end_workers()
     cluster.have(1, tmp_path)
     try:
         with pytest.raises(MNError, match=r"worker tcp://.* another version of this project: .* restart"):
             list(on_cluster([Steps("a", tmp_path)], cluster.address, ignore))
     finally:
-        cluster.have(0)
+        cluster.end_workers()
 
 
-def test_lost_scheduler_is_said_and_not_waited_for(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path)
-    stop = StopRequest(tmp_path / "stop")
-    try:
-        with pytest.raises(MNError, match=r"lost the Dask scheduler tcp://.*goes on"):
-            list(on_cluster([UntilStopped(stop)], cluster.have(1), lambda _: _end(cluster.scheduler)))
-    finally:
-        cluster.close()
+def test_lost_scheduler_is_said_and_not_waited_for(cluster: Cluster, tmp_path: Path) -> None:
+    task = UntilStopped(StopRequest(tmp_path / "stop"))
+    with pytest.raises(MNError, match=r"lost the Dask scheduler tcp://.*goes on"):
+        list(on_cluster([task], cluster.have(1), lambda _: _end(cluster.scheduler)))
 
 
 @pytest.mark.parametrize("scheme", ["tcp://", "", "morse://"])
