@@ -3,7 +3,13 @@
 ``<root>/runs/<key>/``   a finished run: it appears whole, by a rename, and is never written to again
 ``<root>/work/<key>/``   an unfinished one: its checkpoints, and a lock that only its process holds
 
-The store is shared by every way of running: stage commands, DVC, DVC's queued experiments.
+The store is shared by every way of running: stage commands, DVC, DVC's queued experiments, the workers of
+a cluster. On one machine the lock keeps two processes off one run. Over NFS it does so between machines
+too (Linux sends ``flock`` to the server), with three limits. A client cut off for longer than its lease
+(NFSv4, about 90 s) loses the lock while its process lives on. A machine that dies frees its locks when the
+lease ends; with NFSv3 only when it starts again, and until then its runs are waited for. And a client may
+see a finished run, or a request to stop, up to a minute late. So a run can be computed twice there; it is
+stored once all the same: the first to be renamed into place stays.
 """
 
 from __future__ import annotations
@@ -94,15 +100,24 @@ class RunStore:
             yield folder
 
     def finish(self, key: str, output: Path, record: dict[str, Any]) -> StoredRun:
-        """Make the files in ``output`` the finished run, in one rename."""
-        (output / RECORD).write_text(json.dumps(record, indent=1, sort_keys=True), encoding="utf-8")
-        for file in output.rglob("*"):
-            if file.is_file():
-                file.chmod(0o444)  # results/ may share these very files by hard links
-            sync(file)
-        self._runs.mkdir(parents=True, exist_ok=True)
+        """Make the files in ``output`` the finished run, in one rename.
+
+        A run that is finished already stays as it is, and ``output`` is discarded.
+        """
         folder = self._runs / key
-        output.rename(folder)
+        try:
+            (output / RECORD).write_text(json.dumps(record, indent=1, sort_keys=True), encoding="utf-8")
+            for file in output.rglob("*"):
+                if file.is_file():
+                    file.chmod(0o444)  # results/ may share these very files by hard links
+                sync(file)
+            self._runs.mkdir(parents=True, exist_ok=True)
+            output.rename(folder)  # refused where there is a folder with something in it
+        except OSError:
+            # Another process has finished it, and may have removed ``output`` with the work folder.
+            if self.finished(key) is None:
+                raise
+            shutil.rmtree(output, ignore_errors=True)
         sync(self._runs)
         self._discard(key)
         return StoredRun(key, folder, True)

@@ -1,4 +1,4 @@
-"""Tasks side by side in processes of this machine, their progress told to one listener."""
+"""Tasks side by side in processes, of this machine or of a cluster, their progress told to one listener."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.managers import SyncManager
+from pathlib import Path
 from queue import Queue
 from typing import Any, Protocol, TypeVar
 
@@ -26,13 +27,44 @@ class Task(Protocol[Outcome]):
 
 
 def side_by_side(
-    tasks: Sequence[Task[Outcome]], jobs: int, progress: Callable[[Event], None]
+    tasks: Sequence[Task[Outcome]],
+    jobs: int,
+    progress: Callable[[Event], None],
+    *,
+    scheduler: str | None = None,
+    shared: Path | None = None,
 ) -> Iterator[Outcome]:
-    """The tasks' outcomes as they come, ``jobs`` tasks at a time; one at a time stays in this process."""
-    if jobs <= 1:
+    """The tasks' outcomes as they come, ``jobs`` tasks at a time; one at a time stays in this process.
+
+    Args:
+        scheduler: The address of a Dask scheduler: its workers do the tasks, as many at a time as there are
+            workers, whatever ``jobs`` is.
+        shared: A folder that the tasks use and that the cluster's workers therefore have to see.
+    """
+    if scheduler is not None:
+        yield from _cluster()(tasks, scheduler, progress, shared=shared)
+    elif jobs <= 1:
         for task in tasks:
             yield task(progress)
-        return
+    else:
+        yield from _in_processes(tasks, jobs, progress)
+
+
+def _cluster() -> Callable[..., Iterator[Any]]:
+    """Dask is an optional package, and importing it takes a second that most commands need not wait."""
+    try:
+        from mn.engine.cluster import on_cluster
+    except ModuleNotFoundError as error:
+        raise MNError(
+            f"train.scheduler needs the package {error.name}: pip install 'meta-neighborhoods[distributed]', "
+            "or set train.scheduler to null for processes of this machine"
+        ) from None
+    return on_cluster
+
+
+def _in_processes(
+    tasks: Sequence[Task[Outcome]], jobs: int, progress: Callable[[Event], None]
+) -> Iterator[Outcome]:
     # The workers, and the process that carries their messages, must outlive a Ctrl-C that the whole
     # process group receives: they are told to stop by other means and save their state first.
     with ignoring_interrupts():
