@@ -56,4 +56,4 @@ def _loss(predict: Callable[[np.ndarray], np.ndarray], x: np.ndarray, y: np.ndar
 
 
 def _arrays(part: Part) -> tuple[np.ndarray, np.ndarray]:
-    return as_input(part.x).flatten(1).numpy(), part.y.numpy()
+    return as_input(part.inputs(slice(None))).flatten(1).numpy(), part.y.numpy()

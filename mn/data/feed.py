@@ -30,4 +30,4 @@ def batches(part: Part, batch_size: int, device: torch.device) -> Iterator[tuple
     """A part in its own order, for evaluation: ``x (B, …)`` as a model takes it, ``y (B, …)``."""
     for start in range(0, len(part), batch_size):
         rows = slice(start, start + batch_size)
-        yield as_input(part.x[rows].to(device)), part.y[rows].to(device)
+        yield as_input(part.inputs(rows).to(device)), part.y[rows].to(device)

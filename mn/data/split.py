@@ -1,4 +1,8 @@
-"""One split of a data set as a model takes it: tensors, standardised on the split's training rows."""
+"""One split of a data set as a model takes it: tensors, standardised on the split's training rows.
+
+Images are not read here but mapped: their pages come into memory when they are looked at, are shared by the
+processes that train side by side, and a set larger than the memory is no obstacle.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import h5py
 import numpy as np
 import torch
 from torch import Tensor
@@ -16,13 +21,30 @@ from mn.errors import MNError
 
 @dataclass(frozen=True)
 class Part:
-    """Inputs and targets of one part. Images stay uint8; the rest is standardised float32."""
+    """Inputs and targets of one part. Images stay uint8; the rest is standardised float32.
+
+    Attributes:
+        x: inputs, of this part alone or, with ``rows``, of the whole data set.
+        y: targets of this part ``(n, …)``.
+        rows: where in ``x`` this part's inputs are ``(n,)``.
+    """
 
     x: Tensor
     y: Tensor
+    rows: Tensor | None = None
 
     def __len__(self) -> int:
-        return len(self.x)
+        return len(self.y)
+
+    def inputs(self, index: Tensor | slice) -> Tensor:
+        """The inputs at some places of this part, by numbers or a range of them."""
+        if self.rows is None:
+            return self.x[index]
+        return self.x[self.rows[index].to(self.x.device)]
+
+    def on(self, device: torch.device) -> Part:
+        """The same part with all it refers to on a device."""
+        return Part(self.x.to(device), self.y.to(device), self.rows)
 
 
 @dataclass(frozen=True)
@@ -40,12 +62,14 @@ class SplitData:
     """What a run needs to know about its data."""
 
     task: str
+    kind: str
     num_classes: int
     num_targets: int
     standardisation: Standardisation
     train: Part
     validation: Part
     test: Part
+    flip: bool = False  # a mirrored image is as good as the image
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -58,25 +82,38 @@ def load_split(path: Path, split: str) -> SplitData:
         if f"splits/{split}" not in file:
             raise MNError(f"{path}: no split {split}; it has {', '.join(file['splits'])}")
         group = file[f"splits/{split}"]
-        x, y = file["x"][:], file["y"][:]
         names = ("x_mean", "x_std", "y_mean", "y_std")
         statistics = {name: group[name][:] for name in names if name in group}
-        if "x_mean" in statistics:
-            x = ((x - statistics["x_mean"]) / statistics["x_std"]).astype(np.float32)
+        y = file["y"][:]
         if "y_mean" in statistics:
             y = ((y - statistics["y_mean"]) / statistics["y_std"]).astype(np.float32)
-        regression = file.attrs["task"] == "regression"
-        parts = {
-            part: Part(torch.from_numpy(x[rows]), torch.from_numpy(y[rows]))
-            for part in PARTS
-            for rows in [group[part][:]]
-        }
+        rows = {part: group[part][:] for part in PARTS}
+        targets = {part: torch.from_numpy(y[rows[part]]) for part in PARTS}
+        if file.attrs["kind"] == "images":
+            images = _mapped(path, file["x"])
+            parts = {part: Part(images, targets[part], torch.from_numpy(rows[part])) for part in PARTS}
+        else:
+            x = file["x"][:]
+            if "x_mean" in statistics:
+                x = ((x - statistics["x_mean"]) / statistics["x_std"]).astype(np.float32)
+            parts = {part: Part(torch.from_numpy(x[rows[part]]), targets[part]) for part in PARTS}
         return SplitData(
             task=file.attrs["task"],
+            kind=file.attrs["kind"],
             num_classes=len(json.loads(file.attrs["classes"])),
-            num_targets=y.shape[1] if regression else 0,
+            num_targets=y.shape[1] if file.attrs["task"] == "regression" else 0,
             standardisation=Standardisation(
                 **{name: torch.from_numpy(value) for name, value in statistics.items()}
             ),
+            flip=bool(file.attrs["flip"]),
             **parts,
         )
+
+
+def _mapped(path: Path, dataset: h5py.Dataset) -> Tensor:
+    """The images as they lie in the file."""
+    offset = dataset.id.get_offset()
+    if offset is None:
+        raise MNError(f"{path}: its images do not lie in one piece; preprocess it again")
+    # Copy-on-write, as PyTorch warns of memory that it must not write to; nobody writes here.
+    return torch.from_numpy(np.memmap(path, np.uint8, "c", offset, dataset.shape))
