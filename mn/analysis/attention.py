@@ -10,6 +10,7 @@ from torch import Tensor
 from mn.data.feed import batches
 from mn.data.split import Part
 from mn.nn import MetaNeighborhoods
+from mn.nn.dictionary import share_in_use
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,8 @@ class AttentionStatistics:
 
     @property
     def share_in_use(self) -> float:
-        """The share of entries that weigh at least a tenth of what an even spread would give them."""
-        return (self.weight >= 0.1 / len(self.weight)).float().mean().item()
+        """The share of entries that are looked at: see :func:`mn.nn.dictionary.share_in_use`."""
+        return share_in_use(self.weight)
 
 
 @torch.inference_mode()

@@ -32,9 +32,12 @@ def predict_run(config: RunConfig, folder: Path, data: SplitData) -> dict[str, n
     found: dict[str, list[torch.Tensor]] = {}
     with torch.inference_mode():
         for x, _ in batches(data.test, BATCH, device):
-            found.setdefault("adapted", []).append(model(x))
             if isinstance(model, MetaNeighborhoods):
-                found.setdefault("before", []).append(model.unadapted(x))
+                compared = model.compare(x)
+                found.setdefault("adapted", []).append(compared.after)
+                found.setdefault("before", []).append(compared.before)
+            else:
+                found.setdefault("adapted", []).append(model(x))
     outputs = {kind: torch.cat(parts).cpu() for kind, parts in found.items()}
     if data.task == "classification":
         outputs = {kind: output.argmax(1) for kind, output in outputs.items()}

@@ -49,6 +49,11 @@ class Dictionary(nn.Module):
     """
 
     fixed_values: Tensor
+    # Dropout draws from here if it is set, else from PyTorch's global generator. Training sets it: processes
+    # that share a batch have to leave out the same entries, whatever else each of them draws.
+    generator: torch.Generator | None = None
+    # (first, all): where in a batch of ``all`` rows this process's rows begin, if others hold the rest.
+    share: tuple[int, int] | None = None
 
     def __init__(
         self,
@@ -138,16 +143,19 @@ class Dictionary(nn.Module):
             return self.keys, self.values, None
         kept = max(1, round(self.size * (1 - self.dropout)))
         device = self.keys.device
+        source = device if self.generator is None else self.generator.device
         if self.dropout_per == "batch":
             # sorted, so that the rows are read in order
-            index = torch.randperm(self.size, device=device)[:kept].sort().values
+            order = torch.randperm(self.size, device=source, generator=self.generator)
+            index = order[:kept].sort().values.to(device)
             if self.raw_values is None:
                 return self.keys[index], self.fixed_values[index], None
             return self.keys[index], self._values(self.raw_values[index]), None
-        order = torch.rand(B, self.size, device=device)
-        index = order.topk(self.size - kept, dim=1, sorted=False).indices
-        without = torch.zeros_like(order, dtype=torch.bool).scatter_(1, index, True)
-        return self.keys, self.values, without
+        first, rows = self.share or (0, B)
+        draws = torch.rand(rows, self.size, device=source, generator=self.generator)[first : first + B]
+        index = draws.topk(self.size - kept, dim=1, sorted=False).indices
+        without = torch.zeros_like(draws, dtype=torch.bool).scatter_(1, index, True)
+        return self.keys, self.values, without.to(device)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Keys, values and attention of the entries in use: all, or in training a draw of them.
@@ -169,3 +177,8 @@ class Dictionary(nn.Module):
 
     def _values(self, raw: Tensor) -> Tensor:
         return raw if self.num_classes is None else (self.sharpening * raw).softmax(1)
+
+
+def share_in_use(weight: Tensor) -> float:
+    """The share of entries whose mean attention ``(S,)`` is at least a tenth of an even spread's, 1/S."""
+    return (weight >= 0.1 / len(weight)).float().mean().item()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +46,14 @@ class Vanilla(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.head(self.backbone(x))
         return out
+
+
+class Comparison(NamedTuple):
+    """A batch with and without its neighbours."""
+
+    before: Tensor  # (B, outputs) of the head as it is
+    after: Tensor  # (B, outputs) of the head adapted to each instance
+    attention: Tensor  # (B, S) ω
 
 
 class MetaNeighborhoods(nn.Module):
@@ -156,6 +164,15 @@ class MetaNeighborhoods(nn.Module):
         """The head before adaptation."""
         out: Tensor = self.head(self.features(x))
         return out
+
+    def compare(self, x: Tensor) -> Comparison:
+        """Outputs before and after adaptation and the attention, from one pass of the backbone.
+
+        All entries are used, also in training mode.
+        """
+        z, known = self.features(x), self._neighborhood()
+        ω = self._attention(z, known)[0]
+        return Comparison(before=self.head(z), after=self._adapted(z, ω, known), attention=ω)
 
     def attention(self, x: Tensor) -> Tensor:
         """ω(z, k) over all entries: ``(B, S)``."""
