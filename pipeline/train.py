@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 from mn.engine.config import RunConfig
+from mn.engine.devices import resolve_device
+from mn.engine.distributed import process_group
 from mn.engine.event import Event
 from mn.engine.live import LiveMetrics
 from mn.engine.progress import PlannedRun, run_progress
@@ -13,42 +17,56 @@ from mn.engine.runs import compute_runs
 from mn.engine.store import RunStore, StoredRun
 from mn.errors import MNError
 from mn.files import link_or_copy, replacing_folder
-from pipeline.params import plan
+from pipeline.params import Plan, plan
 from pipeline.paths import live_folder, processed_file, store_folder, train_folder
 
 RUNS = "runs.json"
 
 
 def train(root: Path, dataset: str) -> Path:
-    """Compute the runs that are not in the store and lay all of them out in ``results/<dataset>/train/``."""
+    """Compute the runs that are not in the store and lay all of them out in ``results/<dataset>/train/``.
+
+    Under ``torchrun`` every process calls this: they share the batches, the first shows progress and writes.
+    """
     planned = plan(root, dataset)
     data_file = root / processed_file(dataset)
     if not data_file.exists():
         raise MNError(f"{data_file}: no such file; run: pipeline preprocess {dataset}")
-    expected = [_planned(config) for config in planned.runs]
-    with (
-        run_progress(f"train {dataset}", expected) as progress,
-        LiveMetrics(root / live_folder(dataset), expected) as live,
-    ):
-
-        def tell(event: Event) -> None:
-            progress(event)
-            live(event)
-
+    target = root / train_folder(dataset)
+    with process_group(resolve_device(planned.execution.device)) as ranks, ExitStack() as shown:
+        tell = _shown(root, dataset, planned, shown) if ranks.main else _silent
         runs = compute_runs(
             planned.runs,
             data_file,
             RunStore(store_folder(root)),
             execution=planned.execution,
             progress=tell,
+            ranks=ranks,
         )
-    target = root / train_folder(dataset)
-    with replacing_folder(target) as aside:
-        for run in runs:
-            _lay_out(run, aside)
-        index = [{"name": run.config.name, "key": run.key} for run in runs]
-        (aside / RUNS).write_text(json.dumps(index, indent=1), encoding="utf-8")
+        if ranks.main:
+            with replacing_folder(target) as aside:
+                for run in runs:
+                    _lay_out(run, aside)
+                index = [{"name": run.config.name, "key": run.key, "variant": run.variant} for run in runs]
+                (aside / RUNS).write_text(json.dumps(index, indent=1), encoding="utf-8")
     return target
+
+
+def _shown(root: Path, dataset: str, planned: Plan, stack: ExitStack) -> Callable[[Event], None]:
+    """Progress for people and figures for ``dvc plots``, until the stack is closed."""
+    expected = [_planned(config) for config in planned.runs]
+    progress = stack.enter_context(run_progress(f"train {dataset}", expected))
+    live = stack.enter_context(LiveMetrics(root / live_folder(dataset), expected))
+
+    def tell(event: Event) -> None:
+        progress(event)
+        live(event)
+
+    return tell
+
+
+def _silent(_: Event) -> None:
+    """What the other ranks show."""
 
 
 def trained_runs(root: Path, dataset: str) -> list[StoredRun]:
@@ -58,11 +76,11 @@ def trained_runs(root: Path, dataset: str) -> list[StoredRun]:
         index = json.loads((folder / RUNS).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise MNError(f"{folder / RUNS}: no such file; run: pipeline train {dataset}") from None
-    return [StoredRun(row["key"], folder / row["name"], True) for row in index]
+    return [StoredRun(row["key"], folder / row["name"], True, row["variant"]) for row in index]
 
 
 def _planned(config: RunConfig) -> PlannedRun:
-    return PlannedRun(config.name, config.method, config.training.epochs if config.training else 0)
+    return PlannedRun(config.name, config.row, config.training.epochs if config.training else 0)
 
 
 def _lay_out(run: StoredRun, folder: Path) -> None:

@@ -1,28 +1,17 @@
-"""From a run's configuration to its model and optimiser."""
+"""From a run's configuration to its model."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-import torch
 from torch import nn
 
+from mn.baselines.maxl import LabelGenerator, MAXLNetwork
+from mn.baselines.wide import WideLayer
 from mn.data.split import SplitData
-from mn.engine.config import NetworkSettings, RunConfig, TrainSettings
-from mn.nn import (
-    Alpha,
-    CosineHead,
-    Dictionary,
-    DotHead,
-    Head,
-    IFiLM,
-    MetaNeighborhoods,
-    MLPHead,
-    Vanilla,
-    insert_ifilm,
-)
-from mn.nn.backbones import BACKBONES
+from mn.engine.config import NetworkSettings, RunConfig
+from mn.nn import CosineHead, DotHead, Head, MetaNeighborhoods, MLPHead, Vanilla, insert_ifilm
+from mn.nn.backbones import build_backbone
 
 
 @dataclass(frozen=True)
@@ -43,7 +32,7 @@ def build_model(
     shape: ModelShape,
     *,
     value_range: tuple[float, float] = (-1.0, 1.0),
-) -> MetaNeighborhoods | Vanilla:
+) -> nn.Module:
     """The model of a run with fresh weights, drawn from PyTorch's global generator.
 
     Args:
@@ -55,6 +44,17 @@ def build_model(
     backbone, num_features = _backbone(network, shape)
     if config.ifilm:
         insert_ifilm(backbone, S_l=config.ifilm.S_l)
+    if config.maxl:
+        return MAXLNetwork(
+            backbone,
+            num_features,
+            shape.num_classes,
+            subclasses=config.maxl.subclasses,
+            head=network.head,
+        )
+    if config.wide:
+        layer = WideLayer(num_features, parameters=config.wide.S * (num_features + shape.num_classes))
+        return Vanilla(nn.Sequential(backbone, layer), _head(network, layer.num_outputs, shape))
     head = _head(network, num_features, shape)
     if dictionary is None:
         return Vanilla(backbone, head)
@@ -80,33 +80,19 @@ def build_model(
     )
 
 
-def build_optimizer(model: nn.Module, settings: TrainSettings) -> torch.optim.Optimizer:
-    """The optimiser, with no weight decay on the dictionaries, α and the linear heads."""
-    exempt = {
-        id(parameter)
-        for module in model.modules()
-        if isinstance(module, (Dictionary, IFiLM, Alpha, CosineHead, DotHead))
-        for parameter in module.parameters()
-    }
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    groups: list[dict[str, Any]] = [
-        {"params": [p for p in parameters if id(p) not in exempt]},
-        {"params": [p for p in parameters if id(p) in exempt], "weight_decay": 0.0},
-    ]
-    groups = [group for group in groups if group["params"]]
-    lr, decay = settings.lr, settings.weight_decay
-    # Fused: one kernel for all parameters, which is most of the time of a step on small models.
-    if settings.optimizer == "sgd":
-        return torch.optim.SGD(groups, lr, settings.momentum, weight_decay=decay, fused=True)
-    if settings.optimizer == "adam":
-        return torch.optim.Adam(groups, lr, weight_decay=decay, fused=True)
-    return torch.optim.AdamW(groups, lr, weight_decay=decay, fused=True)
+def build_generator(config: RunConfig, shape: ModelShape) -> LabelGenerator | None:
+    """MAXL's label generator, a network like the one it labels for; None for every other method."""
+    if config.maxl is None:
+        return None
+    assert config.network is not None
+    backbone, num_features = _backbone(config.network, shape)
+    return LabelGenerator(backbone, num_features, shape.num_classes, subclasses=config.maxl.subclasses)
 
 
 def _backbone(network: NetworkSettings, shape: ModelShape) -> tuple[nn.Module, int]:
     if network.backbone == "identity":
         return nn.Identity(), shape.input_shape[0]
-    backbone = BACKBONES[network.backbone](in_channels=shape.input_shape[0])
+    backbone = build_backbone(network.backbone, shape.input_shape[0], last_relu=network.last_relu)
     return backbone, backbone.num_features
 
 

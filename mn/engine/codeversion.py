@@ -19,26 +19,31 @@ _ROOT = Path(mn.__file__).parent.parent
 
 
 @cache
-def code_version(module: str, root: Path = _ROOT) -> str:
-    """SHA-256 over the normalised sources of ``module`` and everything it imports below ``root``."""
+def code_version(module: str, root: Path = _ROOT, *, without: tuple[str, ...] = ()) -> str:
+    """SHA-256 over the normalised sources of ``module`` and everything it imports below ``root``.
+
+    Args:
+        without: modules and packages that are imported but not used, and so have no part in the result.
+    """
     digest = hashlib.sha256()
-    for name, path in sorted(_closure(module, root).items()):
+    for name, path in sorted(_closure(module, root, without).items()):
         digest.update(f"{name}\n{_normalised(path)}\n".encode())
     return digest.hexdigest()
 
 
-def used_modules(module: str, root: Path = _ROOT) -> list[str]:
+def used_modules(module: str, root: Path = _ROOT, *, without: tuple[str, ...] = ()) -> list[str]:
     """The names of the modules that :func:`code_version` covers."""
-    return sorted(_closure(module, root))
+    return sorted(_closure(module, root, without))
 
 
-def _closure(module: str, root: Path) -> dict[str, Path]:
+def _closure(module: str, root: Path, without: tuple[str, ...]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     waiting = [module]
     while waiting:
         name = waiting.pop()
         path = _source(name, root)
-        if path is None or name in found:
+        left_out = any(name == one or name.startswith(f"{one}.") for one in without)
+        if path is None or name in found or left_out:
             continue
         found[name] = path
         waiting += _imports(path, name, root)

@@ -10,14 +10,26 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from mn.backbone_names import OWN, check_backbone
+from mn.errors import MNError
 
 MAIN_SPLIT = "main"  # the split of a data set that has no folds
 
-Method = Literal["vanilla", "vanilla_ifilm", "mn", "mn_ifilm", "knn"]
+Method = Literal["vanilla", "vanilla_ifilm", "mn", "mn_ifilm", "maxl", "wide", "knn"]
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+def _backbone(name: str) -> str:
+    if name != "identity":
+        try:
+            check_backbone(name)
+        except MNError as error:
+            raise ValueError(str(error)) from None
+    return name
 
 
 class Settings(BaseModel):
@@ -29,8 +41,11 @@ class Settings(BaseModel):
 class NetworkSettings(Settings):
     """The network that is adapted, or used as it is."""
 
-    backbone: Literal["identity", "convnet4"] = Field(
-        description="identity (tables, points) or convnet4 (images)"
+    backbone: Annotated[str, AfterValidator(_backbone)] = Field(
+        description=f"identity (tables, points), {', '.join(OWN)} or torchvision:NAME (torchvision:resnet18)"
+    )
+    last_relu: bool = Field(
+        description="true, false or auto: keep the ReLU before the last pooling (auto: dot-product baselines)"
     )
     head: Literal["cosine", "dot", "mlp"] = Field(description="cosine, dot or mlp")
     hidden: list[Count] = Field(
@@ -68,6 +83,24 @@ class IFiLMSettings(Settings):
     S_l: Count = Field(description="entries per iFiLM layer, a whole number of at least 1")
 
 
+class WideSettings(Settings):
+    """The dictionary whose number of parameters an extra layer is given instead (Appendix C)."""
+
+    S: Count = Field(description="the dictionary's size, a whole number of at least 1")
+
+
+class MAXLSettings(Settings):
+    """Meta auxiliary learning: a generator of finer labels, trained through a look-ahead step."""
+
+    subclasses: Count = Field(description="auxiliary classes per class, a whole number of at least 1")
+    lookahead: Literal["exact", "finite"] = Field(
+        description="exact (second order by autograd) or finite (central differences)"
+    )
+    generator_lr: Positive = Field(description="the generator's learning rate, a number above 0")
+    generator_decay: NonNegative = Field(description="the generator's weight decay, at least 0")
+    entropy: NonNegative = Field(description="the weight of the labels' entropy, at least 0")
+
+
 class NeighbourSettings(Settings):
     """k-nearest-neighbours; k and the weighting are chosen on validation data."""
 
@@ -86,13 +119,22 @@ class TrainSettings(Settings):
     batch_size: Count = Field(description="a whole number of at least 1")
     epochs: Count = Field(description="a whole number of at least 1")
     lr_drops: list[Count] = Field(
-        description="the epochs after which lr and weight decay fall to a tenth, whole numbers"
+        description="the epochs after which lr, and with it weight decay, is multiplied by lr_factor"
     )
+    lr_factor: Annotated[float, Field(gt=0, le=1)] = Field(description="above 0, at most 1")
+    alpha_lr: Positive = Field(description="alpha's learning rate over lr, a number above 0")
+    dictionary_lr: Positive = Field(description="the dictionary's learning rate over lr, a number above 0")
     clip: NonNegative = Field(
         description="gradients are clipped to ±clip elementwise, a number of at least 0 (0 = never)"
     )
     patience: Annotated[int, Field(ge=0)] = Field(
         description="epochs without a better validation score before stopping, at least 0 (0 = never)"
+    )
+    augment: Literal["none", "light", "paper"] = Field(
+        description="none, light (crop, flip) or paper (crop, flip, AutoAugment, cutout); images only"
+    )
+    batchnorm: Literal["running", "recomputed"] = Field(
+        description="running (averages from training) or recomputed (from training rows, before evaluating)"
     )
     keep: Literal["best", "last"] = Field(description="best (weights of the best validation score) or last")
     snapshots: list[Annotated[int, Field(ge=0)]] = Field(
@@ -104,9 +146,19 @@ class TrainSettings(Settings):
 
 
 class ExecutionSettings(Settings):
-    """Where and how a run is computed. No part of its identity: it changes no result."""
+    """Where and how a run is computed. No part of its identity: it changes nothing but rounding."""
 
     device: Literal["auto", "cpu", "cuda"] = Field(description="auto, cpu or cuda")
+    scheduler: Literal["local"] | Annotated[str, Field(pattern=r"^[a-z]+://.+")] = Field(
+        description="local (processes of this machine) or a Dask scheduler's address, tcp://HOST:PORT"
+    )
+    workers: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
+        description="threads that make batches ahead, at least 0, or auto (CPU: 0, CUDA: 2)"
+    )
+    channels_last: bool | Literal["auto"] = Field(description="true, false or auto (images: true)")
+    compile: bool | Literal["auto"] = Field(
+        description="torch.compile for the backbone: true, false or auto (CUDA: true)"
+    )
     jobs: Count | Literal["auto"] = Field(
         description="runs computed at a time, a whole number of at least 1, or auto (CPU: one per core)"
     )
@@ -126,20 +178,30 @@ class RunConfig(Settings):
     network: NetworkSettings | None = None
     dictionary: DictionarySettings | None = None
     ifilm: IFiLMSettings | None = None
+    wide: WideSettings | None = None
+    maxl: MAXLSettings | None = None
     neighbours: NeighbourSettings | None = None
     training: TrainSettings | None = None
+    # The row of a table that the run stands in, if its method has several: no part of the identity, so that
+    # a run which stands in two rows is computed once.
+    variant: str | None = None
+
+    @property
+    def row(self) -> str:
+        """The row of a table that the run stands in: its variant's name, or else its method's."""
+        return self.variant or self.method
 
     @property
     def name(self) -> str:
         """The run's name within its data set's results: ``mn-seed0``, ``vanilla-fold3-seed0``."""
-        parts = [self.method, f"seed{self.seed}"]
+        parts = [self.row, f"seed{self.seed}"]
         if self.split != MAIN_SPLIT:
             parts.insert(1, self.split)
         return "-".join(parts)
 
     def identity(self) -> dict[str, Any]:
         """Everything here that decides the result, as plain data: what is hashed and stored."""
-        return self.model_dump(exclude_none=True)
+        return self.model_dump(exclude_none=True, exclude={"variant"})
 
     @classmethod
     def from_identity(cls, identity: dict[str, Any]) -> RunConfig:

@@ -1,41 +1,51 @@
 """The training loop: any method that has a network, for classification and regression.
 
 A run can be stopped at any step and goes on from its checkpoint to the very same weights: the order of the
-rows depends on (seed, epoch) alone, and everything else that moves is in :class:`_State`.
+rows and what is done to them depends on (seed, epoch, place), every random number of a step on (seed,
+iteration, rank), and everything else that moves is in :class:`_State` and the learner.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from mn.data.feed import as_input, batches, epoch_order
-from mn.data.split import Part, SplitData
-from mn.engine.build import ModelShape, build_model, build_optimizer
+from mn.data.augment import Policy
+from mn.data.feed import as_input, epoch_order
+from mn.data.loader import Loader
+from mn.data.split import SplitData
+from mn.engine.batchnorm import ROWS, recompute_statistics
+from mn.engine.build import ModelShape, build_generator, build_model
 from mn.engine.checkpoint import Checkpoints
 from mn.engine.config import ExecutionSettings, RunConfig, TrainSettings
 from mn.engine.devices import resolve_device
+from mn.engine.distributed import Ranks, share, sum_over_ranks
 from mn.engine.event import Event
 from mn.engine.interrupt import Interrupted, StopRequest
+from mn.engine.learners import make_learner
 from mn.engine.modelfile import save_model
+from mn.engine.syncbatchnorm import synchronise_batchnorm
+from mn.engine.validate import validate
 from mn.errors import MNError
-from mn.nn import MetaNeighborhoods, Vanilla
+from mn.nn import Dictionary
 
 WEIGHTS = "weights.safetensors"
 HISTORY = "history.json"
 SNAPSHOTS = "snapshots.safetensors"
 
-Model = MetaNeighborhoods | Vanilla
+# Losses are looked at in groups on a GPU: reading each would make it wait for the CPU at every step.
+_LOOK_EVERY = {"cpu": 1}
+_LOOK_EVERY_OTHERWISE = 20
 
 
 @dataclass
@@ -46,7 +56,9 @@ class _State:
     step: int = 0  # within the epoch
     iteration: int = 0  # over all epochs
     loss: float = 0.0  # summed over the epoch's rows so far
+    last_loss: float = math.nan  # of the last batch
     seconds: float = 0.0
+    epoch_seconds: float = 0.0
     best_epoch: int = 0
     best_score: list[float] = field(default_factory=list)
     best: dict[str, Tensor] = field(default_factory=dict)
@@ -63,53 +75,93 @@ def fit(
     execution: ExecutionSettings,
     progress: Callable[[Event], None],
     stop: StopRequest,
+    ranks: Ranks,
 ) -> float:
     """Train one run, going on from a checkpoint in ``work`` if there is one.
 
-    Writes weights, history and, if any are asked for, snapshots to ``output``.
+    Writes weights, history and, if any are asked for, snapshots to ``output``; of several processes the
+    main one does.
 
     Returns:
         The seconds of training in all, those before an interruption included.
 
     Raises:
         Interrupted: a stop was asked for; the checkpoint is saved.
-        MNError: the loss is no longer finite.
+        MNError: the loss is no longer finite, or the memory does not suffice. The last checkpoint stays.
     """
     device = resolve_device(execution.device)
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        trainer = _Trainer(config, data, Checkpoints(work), device)
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), _memory_named(config):
+        trainer = _Trainer(config, data, Checkpoints(work), execution, device, ranks)
         trainer.train(execution.checkpoint_seconds, progress, stop)
     state = trainer.state
-    weights = state.best if trainer.settings.keep == "best" else _copy(trainer.model)
-    save_model(output / WEIGHTS, weights, config, ModelShape.of(data), data.standardisation)
-    (output / HISTORY).write_text(json.dumps(state.history, indent=1), encoding="utf-8")
-    if state.snapshots:
-        save_file(state.snapshots, output / SNAPSHOTS)
+    if ranks.main:
+        weights = state.best if trainer.settings.keep == "best" else _copy(trainer.model)
+        save_model(output / WEIGHTS, weights, config, ModelShape.of(data), data.standardisation)
+        (output / HISTORY).write_text(json.dumps(state.history, indent=1), encoding="utf-8")
+        if state.snapshots:
+            save_file(state.snapshots, output / SNAPSHOTS)
     return state.seconds
 
 
 class _Trainer:
     def __init__(
-        self, config: RunConfig, data: SplitData, checkpoints: Checkpoints, device: torch.device
+        self,
+        config: RunConfig,
+        data: SplitData,
+        checkpoints: Checkpoints,
+        execution: ExecutionSettings,
+        device: torch.device,
+        ranks: Ranks,
     ) -> None:
         assert config.training is not None
         self.config = config
         self.settings: TrainSettings = config.training
         self.data = data
         self.device = device
+        self.ranks = ranks
         self.checkpoints = checkpoints
-        torch.manual_seed(config.seed)
-        self.model: Model = build_model(config, ModelShape.of(data), value_range=_target_range(data)).to(
-            device
+        images = data.kind == "images"
+        self.channels_last = images if execution.channels_last == "auto" else execution.channels_last
+        torch.manual_seed(config.seed)  # every process draws the same weights
+        shape = ModelShape.of(data)
+        self.model = build_model(config, shape, value_range=_target_range(data))
+        generator = build_generator(config, shape)
+        for network in filter(None, (self.model, generator)):
+            self._place(network, execution)
+        self.learner = make_learner(config, self.model, generator, device, self._autocast, ranks)
+        self.dictionaries = [m for m in self.model.modules() if isinstance(m, Dictionary)]
+        for dictionary in self.dictionaries:
+            dictionary.generator = torch.Generator()
+        self.loader = Loader(
+            data.train,
+            batch_size=self.settings.batch_size,
+            seed=config.seed,
+            device=device,
+            policy=_policy(self.settings.augment, data.flip) if images else None,
+            workers=_workers(execution, device),
         )
-        self.optimizer = build_optimizer(self.model, self.settings)
+        self.look_every = _LOOK_EVERY.get(device.type, _LOOK_EVERY_OTHERWISE)
+        self.unseen: list[Tensor] = []  # losses of steps that nobody has looked at yet, (loss, rows)
         self.state = _State()
-        self.train_part = Part(data.train.x.to(device), data.train.y.to(device))
         saved = checkpoints.load(device)
         if saved:
-            self._restore(saved)
+            self.learner.load_state_dict(saved["learner"])
+            self.state = _State(**saved["state"])
         else:
             self._snapshot()
+
+    def _place(self, network: nn.Module, execution: ExecutionSettings) -> None:
+        """Put a network on its device, in the form in which it is trained."""
+        if self.ranks.world > 1:
+            synchronise_batchnorm(network)
+        network.to(self.device)
+        backbone = network.get_submodule("backbone")
+        if self.channels_last:
+            # convolutions alone have four dimensions to reorder
+            backbone.to(memory_format=torch.channels_last)
+        compiled = self.device.type == "cuda" if execution.compile == "auto" else execution.compile
+        if compiled and self.data.kind == "images":
+            backbone.compile()
 
     def train(self, checkpoint_seconds: float, progress: Callable[[Event], None], stop: StopRequest) -> None:
         state, settings = self.state, self.settings
@@ -117,89 +169,123 @@ class _Trainer:
         progress(Event(name, "start", state.epoch, settings.epochs, history=list(state.history)))
         last_save = last_tick = time.monotonic()
         while state.epoch < settings.epochs and not self._out_of_patience():
-            order = epoch_order(len(self.train_part), seed=self.config.seed, epoch=state.epoch)
-            steps = math.ceil(len(order) / settings.batch_size)
             self._schedule()
-            while state.step < steps:
-                start = state.step * settings.batch_size
-                self._step(order[start : start + settings.batch_size].to(self.device))
+            for x, y in self.loader.epoch(state.epoch, start=state.step):
+                self._step(x, y)
                 now = time.monotonic()
                 state.seconds += now - last_tick
+                state.epoch_seconds += now - last_tick
                 last_tick = now
-                stopping = stop.made
-                if stopping or now - last_save >= checkpoint_seconds:
+                if len(self.unseen) < self.look_every:
+                    continue
+                stopping, saving = self._agree(stop.made, now - last_save >= checkpoint_seconds)
+                if stopping or saving:
                     self._save()
                     last_save = now
                 if stopping:
                     raise Interrupted(
-                        f"{self.config.name} stopped in epoch {state.epoch + 1}; "
-                        "the same command goes on from there"
+                        f"{name} stopped in epoch {state.epoch + 1}; the same command goes on from there"
                     )
+            self._look()
             self._end_epoch()
-            figures = dict(state.history[-1])
-            progress(Event(name, "epoch", state.epoch, settings.epochs, self._figures(), figures))
+            last_tick = time.monotonic()
+            row = state.history[-1]
+            progress(Event(name, "epoch", state.epoch, settings.epochs, _shown(row), figures=row))
 
-    def _step(self, rows: Tensor) -> None:
-        state, settings = self.state, self.settings
-        self.model.train()
-        with self._autocast():
-            output = self.model(as_input(self.train_part.x[rows]))
-            loss = task_loss(output, self.train_part.y[rows])
-        value = loss.item()
-        if not math.isfinite(value):
-            raise MNError(
-                f"{self.config.dataset} {self.config.name}: the loss became {value} at iteration "
-                f"{state.iteration} with lr {self.optimizer.param_groups[0]['lr']:g}; "
-                "lower train.lr or set train.clip"
-            )
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        if settings.clip:
-            nn.utils.clip_grad_value_(self.model.parameters(), settings.clip)
-        self.optimizer.step()
-        state.loss += value * len(rows)
+    def _step(self, x: Tensor, y: Tensor) -> None:
+        state, count = self.state, len(y)
+        mine = share(count, self.ranks)
+        torch.manual_seed(_step_seed(self.config.seed, state.iteration, self.ranks.rank))
+        for dictionary in self.dictionaries:
+            assert dictionary.generator is not None
+            dictionary.generator.manual_seed(_step_seed(self.config.seed, state.iteration, 0))
+            dictionary.share = (mine.start, count)
+        loss = self.learner.step(self._input(x[mine]), y[mine], count)
+        self.unseen.append(torch.stack([loss.double(), torch.tensor(float(count), device=loss.device)]))
         state.step += 1
         state.iteration += 1
         self._snapshot()
 
-    def _end_epoch(self) -> None:
+    def _agree(self, *flags: bool) -> list[bool]:
+        """Look at the new losses; a flag is up for all processes if it is up for one."""
+        told = self._look(torch.tensor(flags, dtype=torch.float64))
+        return [bool(flag) for flag in told]
+
+    def _look(self, flags: Tensor | None = None) -> list[float]:
+        """Take the new losses into account, and stop if one is not a number.
+
+        One message carries the losses and ``flags`` of all processes: on several, a message costs more
+        than what is in it.
+        """
         state = self.state
+        flags = torch.zeros(0, dtype=torch.float64) if flags is None else flags
+        if not self.unseen:
+            return flags.tolist()
+        seen = torch.stack(self.unseen)  # (steps, 2)
+        losses = sum_over_ranks(torch.cat([seen[:, 0], flags.to(seen.device)])).tolist()
+        first = state.iteration - len(seen)
+        for place, (loss, rows) in enumerate(zip(losses, seen[:, 1].tolist(), strict=False)):
+            if not math.isfinite(loss):
+                raise MNError(self._diverged(loss / rows, first + place))
+            state.loss += loss
+            state.last_loss = loss / rows
+        self.unseen.clear()
+        return losses[len(seen) :]
+
+    def _diverged(self, loss: float, iteration: int) -> str:
+        state = self.state
+        figures = [] if math.isnan(state.last_loss) else [f"loss {state.last_loss:.4g}"]
+        if state.history:
+            row = state.history[-1]
+            figures.append(f"after epoch {int(row['epoch'])}: {_shown(row)}")
+        return (
+            f"{self.config.dataset} {self.config.name}: the loss became {loss} at iteration {iteration} "
+            f"(epoch {state.epoch + 1}) with lr {self.learner.lr:g}; the last finite values: "
+            f"{', '.join(figures) or 'none'}; lower train.lr or set train.clip"
+        )
+
+    def _end_epoch(self) -> None:
+        state, settings = self.state, self.settings
+        if settings.batchnorm == "recomputed":
+            self._recompute_batchnorm()
+        rows = len(self.data.train)
         figures = {
             "epoch": state.epoch + 1,
             "iteration": state.iteration,
-            "lr": self.optimizer.param_groups[0]["lr"],
-            "train_loss": state.loss / len(self.train_part),
-            **self._validate(),
+            "lr": self.learner.lr,
+            "train_loss": state.loss / rows,
+            **validate(self.model, self.data, self.device, self.ranks, self._autocast, self._input),
+            "rows_per_second": rows / max(state.epoch_seconds, 1e-9),
         }
-        if isinstance(self.model, MetaNeighborhoods):
-            figures["alpha"] = self.model.alpha().mean().item()
         state.history.append(figures)
         state.epoch += 1
         state.step = 0
-        state.loss = 0.0
+        state.loss = state.epoch_seconds = 0.0
         score = self._score(figures)
         if not state.best_score or score < state.best_score:
             state.best_score = score
             state.best_epoch = state.epoch
             state.best = _copy(self.model)
 
-    def _validate(self) -> dict[str, float]:
-        """Loss (and accuracy) on the validation part; for MN also before adaptation."""
-        self.model.eval()
-        part, total = self.data.validation, dict[str, float]()
-        with torch.inference_mode(), self._autocast():
-            for x, y in batches(part, 512, self.device):
-                outputs = {"val": self.model(x)}
-                if isinstance(self.model, MetaNeighborhoods):
-                    outputs["val_before"] = self.model.unadapted(x)
-                for name, output in outputs.items():
-                    key = f"{name}_loss"
-                    total[key] = total.get(key, 0.0) + task_loss(output, y).item() * len(x)
-                    if self.data.task == "classification":
-                        key = f"{name}_accuracy"
-                        correct = (output.argmax(1) == y).sum().item()
-                        total[key] = total.get(key, 0.0) + 100.0 * correct
-        return {key: value / len(part) for key, value in total.items()}
+    def _recompute_batchnorm(self) -> None:
+        """On training rows as they are, without augmentation: as those that are evaluated."""
+        part, size = self.data.train, self.settings.batch_size
+        rows = epoch_order(len(part), seed=self.config.seed, epoch=self.state.epoch)[:ROWS]
+        backbone = self.model.get_submodule("backbone")
+
+        def inputs() -> Iterator[Tensor]:
+            for chosen in rows.split(size):
+                yield self._input(part.inputs(chosen[share(len(chosen), self.ranks)]).to(self.device))
+
+        def forward(x: Tensor) -> None:
+            with self._autocast():
+                backbone(x)
+
+        recompute_statistics(backbone, inputs(), forward)
+
+    def _input(self, x: Tensor) -> Tensor:
+        x = as_input(x)
+        return x.contiguous(memory_format=torch.channels_last) if self.channels_last and x.ndim == 4 else x
 
     def _score(self, figures: dict[str, float]) -> list[float]:
         """What the best epoch has the least of: errors first, and of equally many the lower loss."""
@@ -212,10 +298,9 @@ class _Trainer:
         return bool(patience) and self.state.epoch - self.state.best_epoch >= patience
 
     def _schedule(self) -> None:
-        """lr falls to a tenth at each drop, and with it what AdamW takes off the weights (lr × decay)."""
+        """lr falls at each drop, and with it what AdamW takes off the weights (lr × decay)."""
         drops = sum(self.state.epoch >= drop for drop in self.settings.lr_drops)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.settings.lr * 0.1**drops
+        self.learner.schedule(self.settings.lr_factor**drops)
 
     def _snapshot(self) -> None:
         iteration = self.state.iteration
@@ -223,46 +308,68 @@ class _Trainer:
             for name, tensor in _copy(self.model).items():
                 self.state.snapshots[f"{iteration}/{name}"] = tensor
 
-    def _figures(self) -> str:
-        shown = ("val_accuracy", "val_loss", "train_loss")
-        last = self.state.history[-1]
-        return "  ".join(f"{key} {last[key]:.4g}" for key in shown if key in last)
-
     def _autocast(self) -> torch.autocast:
         enabled = self.settings.precision == "bf16"
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=enabled)
 
     def _save(self) -> None:
-        rng = {"cpu": torch.get_rng_state()}
-        if self.device.type == "cuda":
-            rng["cuda"] = torch.cuda.get_rng_state(self.device)
-        self.checkpoints.save(
-            {
-                "state": vars(self.state),
-                "model": self.model.state_dict(),
-                "optimizer": self.optimizer.state_dict(),
-                "rng": rng,
-            }
-        )
-
-    def _restore(self, saved: dict[str, Any]) -> None:
-        self.model.load_state_dict(saved["model"])
-        self.optimizer.load_state_dict(saved["optimizer"])
-        self.state = _State(**saved["state"])
-        torch.set_rng_state(saved["rng"]["cpu"].cpu())
-        if "cuda" in saved["rng"]:
-            torch.cuda.set_rng_state(saved["rng"]["cuda"].cpu(), self.device)
+        if self.ranks.main:
+            self.checkpoints.save({"state": vars(self.state), "learner": self.learner.state_dict()})
 
 
-def task_loss(output: Tensor, target: Tensor) -> Tensor:
-    """Mean cross entropy for integer labels ``(B,)``, mean squared error for real targets ``(B, t)``."""
-    if target.dtype == torch.int64:
-        return F.cross_entropy(output.float(), target)
-    return F.mse_loss(output.float(), target)
+@contextmanager
+def _memory_named(config: RunConfig) -> Iterator[None]:
+    """Turn "out of memory" into an error that says which settings to lower."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        raise MNError(_too_large(config, error)) from None
+    except RuntimeError as error:
+        if "can't allocate memory" not in str(error) and "not enough memory" not in str(error):
+            raise
+        raise MNError(_too_large(config, error)) from None
+
+
+def _too_large(config: RunConfig, error: BaseException) -> str:
+    assert config.training is not None
+    settings = [f"train.batch_size (now {config.training.batch_size})"]
+    if config.dictionary:
+        settings.append(f"model.S (now {config.dictionary.S})")
+    what = str(error).splitlines()[0] if str(error) else "allocation failed"
+    return (
+        f"{config.dataset} {config.name}: out of memory ({what[:120]}); lower {' or '.join(settings)}, "
+        "or train.jobs if runs go side by side"
+    )
+
+
+def _policy(name: str, flip: bool) -> Policy | None:
+    if name == "none":
+        return None
+    return Policy(flip=flip) if name == "paper" else Policy(flip=flip, autoaugment=False, cutout=0)
+
+
+def _workers(execution: ExecutionSettings, device: torch.device) -> int:
+    if execution.workers != "auto":
+        return execution.workers
+    return 0 if device.type == "cpu" else 2
+
+
+def _step_seed(seed: int, iteration: int, rank: int) -> int:
+    digest = hashlib.blake2b(f"step {seed} {iteration} {rank}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+def _shown(row: dict[str, float]) -> str:
+    shown = ("val_accuracy", "val_loss", "train_loss")
+    return "  ".join(f"{key} {row[key]:.4g}" for key in shown if key in row)
 
 
 def _copy(model: nn.Module) -> dict[str, Tensor]:
-    return {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
+    # contiguous: a file has one layout, and channels-last is the trainer's affair
+    return {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in model.state_dict().items()
+    }
 
 
 def _target_range(data: SplitData) -> tuple[float, float]:

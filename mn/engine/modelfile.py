@@ -16,7 +16,6 @@ from mn.data.split import Standardisation
 from mn.engine.build import ModelShape, build_model
 from mn.engine.config import RunConfig
 from mn.errors import MNError
-from mn.nn import MetaNeighborhoods, Vanilla
 
 _FORMAT = "1"
 _MODEL = "model."
@@ -39,7 +38,7 @@ class TrainedModel(nn.Module):
     y_mean: Tensor | None
     y_std: Tensor | None
 
-    def __init__(self, model: MetaNeighborhoods | Vanilla, standardisation: Standardisation) -> None:
+    def __init__(self, model: nn.Module, standardisation: Standardisation) -> None:
         super().__init__()
         self.model = model
         for name, value in asdict(standardisation).items():

@@ -7,8 +7,9 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -20,6 +21,7 @@ from mn.data.split import load_split
 from mn.engine.codeversion import code_version
 from mn.engine.config import ExecutionSettings, RunConfig
 from mn.engine.devices import resolve_device
+from mn.engine.distributed import Ranks, any_rank, barrier, broadcast_object
 from mn.engine.event import Event
 from mn.engine.fit import HISTORY, fit
 from mn.engine.interrupt import Interrupted, StopRequest, stop_on_signal
@@ -31,10 +33,18 @@ from mn.files import sha256
 _PACKAGES = ("torch", "numpy", "scikit-learn", "h5py")
 
 
+# What the training loop imports but only one method uses: editing it leaves the other methods' runs alone.
+_OF_ONE_METHOD = {"maxl": "mn.baselines.maxl", "wide": "mn.baselines.wide"}
+
+
 def key_of(config: RunConfig, data_sha256: str) -> str:
     """The store's key of a run on a given input file."""
-    module = "mn.baselines.knn" if config.method == "knn" else "mn.engine.fit"
-    return run_key(config, data=data_sha256, code=code_version(module))
+    if config.method == "knn":
+        code = code_version("mn.baselines.knn")
+    else:
+        others = tuple(module for method, module in _OF_ONE_METHOD.items() if method != config.method)
+        code = code_version("mn.engine.fit", without=others)
+    return run_key(config, data=data_sha256, code=code)
 
 
 def compute_runs(
@@ -44,43 +54,69 @@ def compute_runs(
     *,
     execution: ExecutionSettings,
     progress: Callable[[Event], None],
+    ranks: Ranks = Ranks(),  # noqa: B008 (frozen)
 ) -> list[StoredRun]:
     """Every run, in order: from the store where it is there, computed where it is not.
+
+    With several ranks (see :mod:`mn.engine.distributed`) all of them call this and share every batch of
+    every run; the main one alone writes.
 
     Raises:
         Interrupted: a stop was asked for; unfinished runs have their checkpoints.
         MNError: a run failed. The others were finished first: they are in the store.
     """
+    # Absolute: the workers of a cluster have working directories of their own.
+    data_file, store = data_file.resolve(), RunStore(store.root.resolve())
     digest = sha256(data_file)
     keys = [key_of(config, digest) for config in configs]
-    pending = []
-    for key, config in zip(keys, configs, strict=True):
-        if run := store.finished(key):
-            progress(Event(config.name, "end", note=f"from the store ({key[:8]})", history=_history(run)))
+    finished = broadcast_object([store.finished(key) is not None for key in keys])
+    pending: dict[str, RunConfig] = {}  # by key: two rows of a table may be one run
+    for key, config, done in zip(keys, configs, finished, strict=True):
+        if done:
+            history = _history(store.finished(key))
+            progress(Event(config.name, "end", note=f"from the store ({key[:8]})", history=history))
+        elif key in pending:
+            progress(Event(config.name, "end", note=f"the same run as {pending[key].name}"))
         else:
-            pending.append(config)
+            pending[key] = config
     with stop_on_signal(store.root) as stop:
-        tasks = [_Task(config, data_file, digest, store, execution, stop) for config in pending]
-        jobs = min(_jobs(execution), len(tasks))
-        outcomes = list(side_by_side(tasks, jobs, progress))
+        tasks = [
+            _Task(config, data_file, digest, store, execution, stop, ranks) for config in pending.values()
+        ]
+        outcomes = list(
+            side_by_side(
+                tasks,
+                min(_jobs(execution, ranks), len(tasks)),
+                progress,
+                scheduler=None if execution.scheduler == "local" else execution.scheduler,
+                shared=store.root,
+            )
+        )
     failures = [outcome for outcome in outcomes if outcome is not None]
     for failure in sorted(failures, key=lambda failure: isinstance(failure, Interrupted)):
         raise failure
-    runs = [store.finished(key) for key in keys]
-    return [run for run in runs if run is not None]
+    barrier()  # the main rank has put the last run into the store
+    found = zip(configs, map(store.finished, keys), strict=True)
+    return [replace(run, variant=config.variant) for config, run in found if run is not None]
 
 
-def _history(run: StoredRun) -> list[dict[str, float]]:
+def _history(run: StoredRun | None) -> list[dict[str, float]]:
     """The rows of a finished run; kNN has none."""
-    file = run.folder / HISTORY
-    if not file.exists():
+    if run is None or not (run.folder / HISTORY).exists():
         return []
-    rows: list[dict[str, float]] = json.loads(file.read_text(encoding="utf-8"))
+    rows: list[dict[str, float]] = json.loads((run.folder / HISTORY).read_text(encoding="utf-8"))
     return rows
 
 
-def _jobs(execution: ExecutionSettings) -> int:
+def _jobs(execution: ExecutionSettings, ranks: Ranks) -> int:
     """How many runs at a time: a process per core, but one device is not shared."""
+    if ranks.world > 1:
+        if execution.jobs not in ("auto", 1) or execution.scheduler != "local":
+            raise MNError(
+                "under torchrun the processes share one run at a time: "
+                "leave train.jobs at auto and train.scheduler at local"
+            )
+        return 1
     if execution.jobs != "auto":
         return execution.jobs
     if resolve_device(execution.device).type != "cpu":
@@ -98,6 +134,7 @@ class _Task:
     store: RunStore
     execution: ExecutionSettings
     stop: StopRequest
+    ranks: Ranks
 
     def __call__(self, progress: Callable[[Event], None]) -> MNError | Interrupted | None:
         """Compute the run. What a user can act on is handed back, so that the other runs go on."""
@@ -111,40 +148,57 @@ class _Task:
         return None
 
     def _compute(self, progress: Callable[[Event], None]) -> None:
-        if self.stop.made:
+        if any_rank(self.stop.made):
             raise Interrupted(f"{self.config.name} was not started")
         torch.set_num_threads(self.execution.threads)
         key = key_of(self.config, self.digest)
-        with self.store.claim(key, self.config) as work:
-            if run := self.store.finished(key):  # by the process that held the claim before
-                note = "computed by another process"
-                progress(Event(self.config.name, "end", note=note, history=_history(run)))
+        with self._claimed(key) as work:
+            if broadcast_object(self.store.finished(key) is not None):
+                # by the process that held the claim before
+                history = _history(self.store.finished(key))
+                progress(Event(self.config.name, "end", note="computed by another process", history=history))
                 return
             output = work / "output"
-            shutil.rmtree(output, ignore_errors=True)
-            output.mkdir()
+            if self.ranks.main:
+                shutil.rmtree(output, ignore_errors=True)
+                output.mkdir()
             seconds = self._train(work, output, progress)
-            self.store.finish(key, output, self._record(seconds))
+            if self.ranks.main:
+                self.store.finish(key, output, self._record(seconds))
         progress(Event(self.config.name, "end", note=f"trained in {seconds:.1f} s"))
 
-    def _train(self, work: Path, output: Path, progress: Callable[[Event], None]) -> float:
-        data = load_split(self.data_file, self.config.split)
-        if self.config.method == "knn":
-            from mn.baselines import knn  # scikit-learn takes seconds to import, and only kNN needs it
+    @contextmanager
+    def _claimed(self, key: str) -> Iterator[Path]:
+        """The run's work folder: the main rank holds it for all of them."""
+        if not self.ranks.main:
+            yield broadcast_object(Path())
+            return
+        with self.store.claim(key, self.config) as work:
+            yield broadcast_object(work)
 
-            progress(Event(self.config.name, "start", 0, 1))
-            start = time.monotonic()
-            knn.choose(self.config, data, output)
-            return time.monotonic() - start
+    def _train(self, work: Path, output: Path, progress: Callable[[Event], None]) -> float:
+        if self.config.method == "knn":
+            return self._search_neighbours(output, progress)
         return fit(
             self.config,
-            data,
+            load_split(self.data_file, self.config.split),
             work,
             output,
             execution=self.execution,
             progress=progress,
             stop=self.stop,
+            ranks=self.ranks,
         )
+
+    def _search_neighbours(self, output: Path, progress: Callable[[Event], None]) -> float:
+        if not self.ranks.main:
+            return 0.0
+        from mn.baselines import knn  # scikit-learn takes seconds to import, and only kNN needs it
+
+        progress(Event(self.config.name, "start", 0, 1))
+        start = time.monotonic()
+        knn.choose(self.config, load_split(self.data_file, self.config.split), output)
+        return time.monotonic() - start
 
     def _record(self, seconds: float) -> dict[str, Any]:
         return {
@@ -153,6 +207,7 @@ class _Task:
             "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "seconds": round(seconds, 3),
             "device": str(resolve_device(self.execution.device)),
+            "processes": self.ranks.world,
             "threads": self.execution.threads,
             "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
             "versions": {

@@ -46,10 +46,12 @@ class StoredRun:
     key: str
     folder: Path
     finished: bool
+    variant: str | None = None  # the row of a table it was asked for as; the run itself knows of none
 
     @property
     def config(self) -> RunConfig:
-        return RunConfig.from_identity(self.record["config"])
+        config = RunConfig.from_identity(self.record["config"])
+        return config.model_copy(update={"variant": self.variant})
 
     @property
     def record(self) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def _cluster() -> Callable[..., Iterator[Any]]:
     except ModuleNotFoundError as error:
         raise MNError(
             f"train.scheduler needs the package {error.name}: pip install 'meta-neighborhoods[distributed]', "
-            "or set train.scheduler to null for processes of this machine"
+            "or set train.scheduler to local"
         ) from None
     return on_cluster
 

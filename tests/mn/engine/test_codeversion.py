@@ -54,5 +54,12 @@ def test_imports_for_the_type_checker_change_nothing(tmp_path: Path) -> None:
 def test_training_covers_the_method_and_not_the_pictures() -> None:
     used = used_modules("mn.engine.fit")
     assert {"mn.functional", "mn.nn.model", "mn.data.split", "mn.engine.build"} <= set(used)
-    assert [name for name in used if name.startswith(("mn.analysis", "pipeline", "mn.baselines"))] == []
+    assert [name for name in used if name.startswith(("mn.analysis", "pipeline"))] == []
+
+
+def test_what_one_method_uses_can_be_left_out_for_the_others() -> None:
+    used = used_modules("mn.engine.fit", without=("mn.baselines.maxl",))
+    assert [name for name in used if name.startswith("mn.baselines")] == ["mn.baselines.wide"]
+    whole = code_version("mn.engine.fit")
+    assert code_version("mn.engine.fit", without=("mn.baselines.maxl",)) != whole
     assert "mn.engine.progress" not in used

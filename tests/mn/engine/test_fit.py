@@ -13,19 +13,24 @@ from safetensors.torch import load_file
 
 from mn.data.split import Part, SplitData, Standardisation
 from mn.engine.config import DictionarySettings, ExecutionSettings, NetworkSettings, RunConfig, TrainSettings
+from mn.engine.distributed import Ranks
 from mn.engine.event import Event
 from mn.engine.fit import HISTORY, SNAPSHOTS, WEIGHTS, fit
 from mn.engine.interrupt import Interrupted, StopRequest
 from mn.engine.modelfile import load_model
 from mn.errors import MNError
 
-EXECUTION = ExecutionSettings(device="cpu", jobs=1, threads=1, checkpoint_seconds=0.0)
+EXECUTION = ExecutionSettings(
+    device="cpu", scheduler="local", jobs=1, threads=1, workers=0, channels_last="auto", compile=False,
+    checkpoint_seconds=0.0,
+)  # fmt: skip
 
 
 def make_config(method: str = "mn", *, regression: bool = False, **training: Any) -> RunConfig:
     settings = {
         "optimizer": "adamw", "lr": 0.01, "momentum": 0.0, "weight_decay": 0.1, "batch_size": 8, "epochs": 4,
-        "lr_drops": [2], "clip": 10.0, "patience": 0, "keep": "last", "snapshots": [], "precision": "fp32",
+        "lr_drops": [2], "lr_factor": 0.1, "alpha_lr": 1.0, "dictionary_lr": 1.0, "clip": 10.0, "patience": 0,
+        "augment": "none", "batchnorm": "running", "keep": "last", "snapshots": [], "precision": "fp32",
     }  # fmt: skip
     head = {"head": "mlp", "hidden": [5]} if regression else {"head": "cosine", "hidden": []}
     dictionary = DictionarySettings(
@@ -37,7 +42,12 @@ def make_config(method: str = "mn", *, regression: bool = False, **training: Any
         split="main",
         method=method,  # type: ignore[arg-type]
         seed=0,
-        network=NetworkSettings(backbone="identity", activation="relu", **head),  # type: ignore[arg-type]
+        network=NetworkSettings(
+            backbone="identity",
+            last_relu=False,
+            activation="relu",
+            **head,  # type: ignore[arg-type]
+        ),
         dictionary=dictionary if method == "mn" else None,
         training=TrainSettings(**{**settings, **training}),
     )
@@ -53,6 +63,7 @@ def make_data(*, regression: bool = False) -> SplitData:
     train, validation, test = parts
     return SplitData(
         task="regression" if regression else "classification",
+        kind="table",
         num_classes=0 if regression else 2,
         num_targets=1 if regression else 0,
         standardisation=Standardisation(),
@@ -72,12 +83,14 @@ def run(
     output = folder / "output"
     output.mkdir(parents=True, exist_ok=True)
     fit(config, data, folder, output, execution=execution, progress=progress,
-        stop=StopRequest(folder / "stop"))  # fmt: skip
+        stop=StopRequest(folder / "stop"), ranks=Ranks())  # fmt: skip
     return output
 
 
 def history(output: Path) -> list[dict[str, float]]:
+    """The rows of a run's history, but for its speed, which no two runs share."""
     found: list[dict[str, float]] = json.loads((output / HISTORY).read_text())
+    assert all(row.pop("rows_per_second") > 0 for row in found)
     return found
 
 
@@ -122,7 +135,11 @@ def test_stopped_run_goes_on_to_the_same_weights(tmp_path: Path, stopped_after: 
     (folder / "stop").unlink()
     events: list[Event] = []
     resumed = run(folder, config, data, events.append)
-    assert events[0] == Event("mn-seed0", "start", stopped_after, 4)
+    assert (events[0].what, events[0].epoch, len(events[0].history)) == (
+        "start",
+        stopped_after,
+        stopped_after,
+    )
     assert_equal_weights(undisturbed, resumed)
     assert history(undisturbed) == history(resumed)
     moments = [load_file(output / SNAPSHOTS) for output in (undisturbed, resumed)]
@@ -172,19 +189,22 @@ def test_snapshots_are_the_weights_at_those_iterations(tmp_path: Path) -> None:
 def test_loss_that_is_no_number_stops_the_run_and_says_where(tmp_path: Path) -> None:
     data = make_data(regression=True)
     data.train.y[0] = float("nan")
-    with pytest.raises(MNError, match=r"the loss became nan at iteration \d+ with lr 0\.01"):
+    with pytest.raises(
+        MNError, match=r"became nan at iteration \d+ .* lr 0\.01; the last finite values: loss \d"
+    ):
         run(tmp_path, make_config("vanilla", regression=True), data)
 
 
 def test_decay_spares_dictionary_alpha_and_linear_heads() -> None:
-    from mn.engine.build import ModelShape, build_model, build_optimizer
+    from mn.engine.build import ModelShape, build_model
+    from mn.engine.optimizers import build_optimizer
 
     config = make_config()
     assert config.training is not None
     model = build_model(config, ModelShape((3,), num_classes=2))
     groups = build_optimizer(model, config.training).param_groups
-    assert [group["weight_decay"] for group in groups] == [0.0]
+    assert {group["weight_decay"] for group in groups} == {0.0}
     mlp = build_model(make_config(regression=True), ModelShape((3,), num_targets=1))
-    decayed, spared = build_optimizer(mlp, config.training).param_groups
-    assert (decayed["weight_decay"], spared["weight_decay"]) == (0.1, 0.0)
+    decayed, *spared = build_optimizer(mlp, config.training).param_groups
+    assert [group["weight_decay"] for group in (decayed, *spared)] == [0.1, 0.0, 0.0]
     assert {id(p) for p in decayed["params"]} == {id(p) for p in mlp.head.parameters()}

@@ -1,0 +1,38 @@
+"""Optimisers with the paper's parameter groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from mn.engine.config import TrainSettings
+from mn.nn import Alpha, CosineHead, Dictionary, DotHead, IFiLM
+
+
+def build_optimizer(model: nn.Module, settings: TrainSettings) -> torch.optim.Optimizer:
+    """The optimiser, with no weight decay on the dictionaries, α and the linear heads.
+
+    The dictionary and α have learning rates of their own, given as multiples of ``lr``.
+    """
+    lr, decay = settings.lr, settings.weight_decay
+    kinds: list[tuple[tuple[type[nn.Module], ...], dict[str, Any]]] = [
+        ((Dictionary,), {"lr": lr * settings.dictionary_lr, "weight_decay": 0.0}),
+        ((Alpha,), {"lr": lr * settings.alpha_lr, "weight_decay": 0.0}),
+        ((IFiLM, CosineHead, DotHead), {"weight_decay": 0.0}),
+    ]
+    special: list[dict[str, Any]] = []
+    taken: set[int] = set()
+    for types, options in kinds:
+        parameters = [p for m in model.modules() if isinstance(m, types) for p in m.parameters()]
+        special.append({"params": parameters, **options})
+        taken |= {id(p) for p in parameters}
+    rest = [p for p in model.parameters() if p.requires_grad and id(p) not in taken]
+    groups = [group for group in ({"params": rest}, *special) if group["params"]]
+    # Fused: one kernel for all parameters, which is most of the time of a step on small models.
+    if settings.optimizer == "sgd":
+        return torch.optim.SGD(groups, lr, settings.momentum, weight_decay=decay, fused=True)
+    if settings.optimizer == "adam":
+        return torch.optim.Adam(groups, lr, weight_decay=decay, fused=True)
+    return torch.optim.AdamW(groups, lr, weight_decay=decay, fused=True)
