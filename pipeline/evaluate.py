@@ -70,7 +70,7 @@ def _row(
     }
     return {
         "run": config.name,
-        "method": config.method,
+        "method": config.row,
         "split": config.split,
         "seed": config.seed,
         "key": run.key,
@@ -103,7 +103,7 @@ def _pictured(kind: str, runs: list[StoredRun]) -> StoredRun | None:
 def _write_plots(folder: Path, runs: list[StoredRun]) -> None:
     """Training curves for ``dvc plots``: mean over a method's runs, one row per (method, epoch)."""
     histories = [
-        (run.config.method, json.loads((run.folder / HISTORY).read_text(encoding="utf-8")))
+        (run.config.row, json.loads((run.folder / HISTORY).read_text(encoding="utf-8")))
         for run in runs
         if (run.folder / HISTORY).exists()
     ]

@@ -35,7 +35,7 @@ def export(root: Path, dataset: str) -> Path:
                 continue
             row = {
                 "run": config.name,
-                "method": config.method,
+                "method": config.row,
                 "model": f"{config.name}.safetensors",
             }
             link_or_copy(run.folder / WEIGHTS, folder / row["model"])

@@ -1,7 +1,9 @@
 """``params.yaml`` and ``recipes.yaml``, checked, and resolved into one configuration per run.
 
 ``auto`` in ``params.yaml`` means: what ``recipes.yaml`` says for that data set. :func:`plan` is the only
-place where that is looked up; everything after it works on complete :class:`RunConfig` objects.
+place where that is looked up; everything after it works on complete :class:`RunConfig` objects. A setting is
+taken from the first of these that has it: the variant that ``methods`` names (a row of the paper's Table 3),
+``params.yaml``, the recipe that ``recipe`` names, the method's own settings, the data set's.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args
 
 from pydantic import BaseModel, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
@@ -21,12 +23,14 @@ from mn.engine.config import (
     DictionarySettings,
     ExecutionSettings,
     IFiLMSettings,
+    MAXLSettings,
     Method,
     NeighbourSettings,
     NetworkSettings,
     RunConfig,
     Settings,
     TrainSettings,
+    WideSettings,
     uses_dictionary,
     uses_ifilm,
 )
@@ -38,8 +42,18 @@ RECIPES = Path("recipes.yaml")
 CATALOG = Path("data/catalog.yaml")
 
 METHODS: tuple[str, ...] = get_args(Method)
-_METHODS_ALLOWED = f"a list of {', '.join(METHODS)}"
-_MODEL_GROUPS = (NetworkSettings, DictionarySettings, IFiLMSettings, NeighbourSettings)
+PAPER = "paper"  # the name of a data set's own settings among its recipes
+_METHODS_ALLOWED = f"a list of {', '.join(METHODS)}, or of the variants in {RECIPES}"
+_MODEL_GROUPS = (
+    NetworkSettings,
+    DictionarySettings,
+    IFiLMSettings,
+    WideSettings,
+    MAXLSettings,
+    NeighbourSettings,
+)
+# What depends on the machine, or on the method, and may be left open in a recipe.
+_LEFT_OPEN = ("precision", "device", "jobs", "workers", "channels_last", "compile", "last_relu")
 _TRAIN_GROUPS = (TrainSettings, ExecutionSettings)
 
 Seed = Annotated[int, Field(ge=0)]
@@ -65,7 +79,7 @@ def _section(name: str, groups: Iterable[type[Settings]], *, auto: bool) -> type
             annotation: Any = field.annotation
             if field.metadata:
                 annotation = Annotated[(annotation, *field.metadata)]
-            takes_auto = auto or key in ("precision", "device", "jobs")  # a recipe knows no machine
+            takes_auto = auto or key in _LEFT_OPEN
             fields[key] = (
                 annotation | Literal["auto"] if takes_auto else annotation,
                 Field(default="auto" if auto else ..., description=field.description),
@@ -80,21 +94,49 @@ _ParamsModel = _section("ParamsModel", _MODEL_GROUPS, auto=True)
 _ParamsTrain = _section("ParamsTrain", _TRAIN_GROUPS, auto=True)
 
 
+class Change(Settings):
+    """Some settings that differ; ``auto`` is what they differ from."""
+
+    model: _ParamsModel = Field(default=_ParamsModel(), description="a mapping of settings")  # type: ignore[valid-type]
+    train: _ParamsTrain = Field(default=_ParamsTrain(), description="a mapping of settings")  # type: ignore[valid-type]
+
+
+class Variant(Change):
+    """A row of a table: a method with settings of its own."""
+
+    method: Method = Field(description=f"one of {', '.join(METHODS)}")
+
+
+class Alternative(Change):
+    """Another recipe for a data set: what differs from its first."""
+
+    methods: list[str] | None = Field(default=None, min_length=1, description=_METHODS_ALLOWED)
+    seeds: list[Seed] | None = Field(
+        default=None, min_length=1, description="a list of whole numbers of at least 0"
+    )
+
+
 class Recipe(Settings):
     """The settings of one data set in ``recipes.yaml``: complete, with nothing left to ``auto``."""
 
-    methods: list[Method] = Field(min_length=1, description=_METHODS_ALLOWED)
+    methods: list[str] = Field(min_length=1, description=_METHODS_ALLOWED)
     seeds: list[Seed] = Field(min_length=1, description="a list of whole numbers of at least 0")
     data: DataSettings = Field(description="a mapping of settings")
     model: _RecipeModel = Field(description="a mapping of settings")  # type: ignore[valid-type]
     train: _RecipeTrain = Field(description="a mapping of settings")  # type: ignore[valid-type]
+    by_method: dict[Method, Change] = Field(default={}, description="a mapping of methods to settings")
+    variants: dict[str, Variant] = Field(default={}, description="a mapping of names to method and settings")
+    alternatives: dict[str, Alternative] = Field(
+        default={}, description="a mapping of names to settings that differ"
+    )
 
 
 class Params(Settings):
     """``params.yaml``: what to run, and every setting that is not the recipe's."""
 
     datasets: list[str] = Field(min_length=1, description="a list of data sets in the catalogue")
-    methods: Literal["auto"] | list[Method] = Field(
+    recipe: str = Field(default="auto", description="auto or the name of a recipe")
+    methods: Literal["auto"] | list[str] = Field(
         default="auto", min_length=1, description=f"auto or {_METHODS_ALLOWED}"
     )
     seeds: Literal["auto"] | list[Seed] = Field(
@@ -149,23 +191,52 @@ def plan(root: Path, dataset: str) -> Plan:
     from mn.engine.devices import default_precision, resolve_device
 
     params, recipe, entry = _read(root, dataset)
-    model = _overlay(recipe.model, params.model)
-    train = _overlay(recipe.train, params.train)
-    if train["precision"] == "auto":
-        train["precision"] = default_precision(resolve_device(train["device"]))
-    methods = recipe.methods if params.methods == "auto" else params.methods
-    seeds = recipe.seeds if params.seeds == "auto" else params.seeds
+    chosen = _alternative(recipe, params.recipe, dataset)
+    methods = params.methods if params.methods != "auto" else chosen.methods or recipe.methods
+    seeds = params.seeds if params.seeds != "auto" else chosen.seeds or recipe.seeds
+    runs: list[RunConfig] = []
+    for name in methods:
+        variant = _variant(recipe, name, dataset)
+        by_method = recipe.by_method.get(variant.method, Change())
+        model = _overlay(recipe.model, by_method.model, chosen.model, params.model, variant.model)
+        train = _overlay(recipe.train, by_method.train, chosen.train, params.train, variant.train)
+        if train["precision"] == "auto":
+            train["precision"] = default_precision(resolve_device(train["device"]))
+        runs += [
+            _run_config(entry, name, variant.method, split, seed, model, train)
+            for split in entry.split_names
+            for seed in seeds
+        ]
+    execution = _overlay(recipe.train, chosen.train, params.train)
     return Plan(
         entry=entry,
         data=DataSettings(**_overlay(recipe.data, params.data)),
-        execution=_pick(ExecutionSettings, train),
-        runs=[
-            _run_config(entry, method, split, seed, model, train)
-            for method in methods
-            for split in entry.split_names
-            for seed in seeds
-        ],
+        execution=_pick(ExecutionSettings, execution),
+        runs=runs,
     )
+
+
+def _variant(recipe: Recipe, name: str, dataset: str) -> Variant:
+    """What ``methods`` names: a variant of the recipe's, or a method as it is."""
+    if name in recipe.variants:
+        return recipe.variants[name]
+    if name in METHODS:
+        return Variant(method=cast(Method, name))
+    known = (*METHODS, *recipe.variants)
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    raise MNError(f"{PARAMS}: methods = {[name]} is unknown for {dataset}; {hint}allowed: {', '.join(known)}")
+
+
+def _alternative(recipe: Recipe, name: str, dataset: str) -> Alternative:
+    if name in ("auto", PAPER):
+        return Alternative()
+    if name not in recipe.alternatives:
+        raise MNError(
+            f"{PARAMS}: recipe = {name} is unknown for {dataset}; "
+            f"allowed: auto, {', '.join((PAPER, *recipe.alternatives))}"
+        )
+    return recipe.alternatives[name]
 
 
 def _read(root: Path, dataset: str) -> tuple[Params, Recipe, Entry]:
@@ -187,6 +258,7 @@ def find_entry(root: Path, dataset: str) -> Entry:
 
 def _run_config(
     entry: Entry,
+    name: str,
     method: Method,
     split: str,
     seed: int,
@@ -195,16 +267,34 @@ def _run_config(
 ) -> RunConfig:
     """Give a method the groups it uses, and set what it does not use to one fixed value."""
     base: dict[str, Any] = {"dataset": entry.name, "method": method, "split": split, "seed": seed}
+    if name != method:
+        base["variant"] = name
     if method == "knn":
         return RunConfig(**base, neighbours=_pick(NeighbourSettings, model))
-    head_is_mlp = model["head"] == "mlp"
-    network = {**model} if head_is_mlp else {**model, "hidden": [], "activation": "relu"}
-    training = {**train} if train["optimizer"] == "sgd" else {**train, "momentum": 0.0}
+    network, training = {**model}, {**train}
+    if model["last_relu"] == "auto":
+        # The paper's baselines with a dot product keep it; a cosine wants features of either sign.
+        network["last_relu"] = model["head"] == "dot" and not uses_dictionary(method)
+    if model["backbone"] == "identity":
+        network["last_relu"] = False
+        training["batchnorm"] = "running"
+    if model["head"] != "mlp":
+        network |= {"hidden": [], "activation": "relu"}
+    if train["optimizer"] != "sgd":
+        training["momentum"] = 0.0
+    if entry.kind != "images":
+        training["augment"] = "none"
+    if not uses_dictionary(method):
+        training |= {"alpha_lr": 1.0, "dictionary_lr": 1.0}
+    if not train["lr_drops"]:
+        training["lr_factor"] = 1.0
     config = RunConfig(
         **base,
         network=_pick(NetworkSettings, network),
         dictionary=_pick(DictionarySettings, model) if uses_dictionary(method) else None,
         ifilm=_pick(IFiLMSettings, model) if uses_ifilm(method) else None,
+        wide=_pick(WideSettings, model) if method == "wide" else None,
+        maxl=_pick(MAXLSettings, model) if method == "maxl" else None,
         training=_pick(TrainSettings, training),
     )
     _check_fit(entry, config)
@@ -218,13 +308,15 @@ def _check_fit(entry: Entry, config: RunConfig) -> None:
     where = f"{PARAMS}: {entry.name}, {config.method}"
     needs_images = network.backbone != "identity"
     if needs_images != (entry.kind == "images"):
-        wanted = "convnet4" if entry.kind == "images" else "identity"
+        wanted = "convnet4, say," if entry.kind == "images" else "identity"
         raise MNError(f"{where}: model.backbone = {network.backbone} does not fit {entry.kind}; use {wanted}")
     if (network.head == "mlp") != (entry.task == "regression"):
         wanted = "mlp" if entry.task == "regression" else "cosine or dot"
         raise MNError(f"{where}: model.head = {network.head} does not fit {entry.task}; use {wanted}")
     if network.head == "mlp" and not network.hidden:
         raise MNError(f"{where}: model.hidden = []: an mlp head needs at least one hidden layer")
+    if entry.task == "regression" and config.method in ("maxl", "wide"):
+        raise MNError(f"{where}: {config.method} is a baseline for classification; leave it out of methods")
     if config.ifilm and network.backbone == "identity":
         raise MNError(f"{where}: iFiLM sits behind BatchNorm layers, and backbone identity has none")
     if dictionary is None:
@@ -235,9 +327,12 @@ def _check_fit(entry: Entry, config: RunConfig) -> None:
         raise MNError(f"{where}: model.alpha = diagonal needs a cosine or dot head; use scalar or layer")
 
 
-def _overlay(recipe: Settings, params: Settings) -> dict[str, Any]:
-    chosen = {key: value for key, value in params.model_dump().items() if value != "auto"}
-    return {**recipe.model_dump(), **chosen}
+def _overlay(recipe: Settings, *changes: Settings) -> dict[str, Any]:
+    """The recipe's values, replaced by what each change sets, the last one first."""
+    values: dict[str, Any] = recipe.model_dump()
+    for change in changes:
+        values |= {key: value for key, value in change.model_dump().items() if value != "auto"}
+    return values
 
 
 def _pick(group: type[_Model], values: dict[str, Any]) -> _Model:

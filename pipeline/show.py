@@ -27,7 +27,7 @@ def show_params(root: Path, dataset: str) -> None:
     methods: dict[str, Any] = {}
     for run in planned.runs:
         groups = {key: value for key, value in run.identity().items() if isinstance(value, dict)}
-        methods.setdefault(run.method, {**groups, "runs": []})["runs"].append(run.name)
+        methods.setdefault(run.row, {**groups, "runs": []})["runs"].append(run.name)
     yaml = YAML()
     yaml.default_flow_style = False
     yaml.dump(

@@ -57,7 +57,7 @@ def render(results: list[Results], paper: Paper) -> str:
 
 def _dataset(result: Results) -> dict[str, Any]:
     entry, regions = result.entry, result.regions
-    histories = [(run.config.method, run.history) for run in result.runs if run.history]
+    histories = [(run.config.row, run.history) for run in result.runs if run.history]
     return {
         "name": entry.name,
         "title": entry.title,

@@ -64,7 +64,7 @@ class Results:
         return list(self.metrics)
 
     def of(self, method: str) -> list[Run]:
-        return [run for run in self.runs if run.config.method == method]
+        return [run for run in self.runs if run.config.row == method]
 
     def values(self, method: str, figure: str | None = None) -> dict[Hashable, float]:
         """A figure of every run of a method, by what the run can be compared on."""
@@ -98,7 +98,7 @@ def _run(stored: StoredRun, row: dict[str, Any], dataset: str) -> Run:
     history = stored.folder / HISTORY
     return Run(
         key=stored.key,
-        config=RunConfig.from_identity(record["config"]),
+        config=stored.config,
         record=record,
         figures={key: value for key, value in row.items() if isinstance(value, float)},
         history=json.loads(history.read_text(encoding="utf-8")) if history.exists() else [],
@@ -122,7 +122,7 @@ def _dictionaries(root: Path, dataset: str, stored: list[StoredRun]) -> list[Dic
             group = file["attention/test"]
             uses.append(
                 DictionaryUse(
-                    method=config.method,
+                    method=config.row,
                     run=config.name,
                     weight=group["weight"][:],
                     effective=group["effective"][:],

@@ -109,7 +109,7 @@ def runs_table(result: Results) -> Table:
                     run.record["finished"].replace("T", " ").removesuffix("+00:00"),
                     run.key,
                 ],
-                method=run.config.method,
+                method=run.config.row,
             )
         )
     return table

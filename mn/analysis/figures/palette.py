@@ -27,6 +27,7 @@ _LOOKS = {
     "knn": Look("kNN", "#9c3d74", "#e293c0", "1 3"),
     "vanilla": Look("vanilla", "#5f6773", "#aab2be", "6 3"),
     "vanilla_ifilm": Look("vanilla + iFiLM", "#a05400", "#e8a33d", "2 2"),
+    "wide": Look("vanilla + layer", "#7a4a2f", "#d9a184", "4 2 1 2"),
     "maxl": Look("MAXL", "#8a6d00", "#d9c04a", "8 3 2 3"),
     "mn": Look("MN", "#0a62a9", "#62b6f0"),
     "mn_ifilm": Look("MN + iFiLM", "#00705a", "#3cc9a0", "9 2"),
