@@ -42,10 +42,102 @@ def test_one_exponent_form_is_a_number_either_way(project: Path) -> None:
     assert plan(project, "digits").runs[0].training.lr == 0.001  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("dataset", ["spiral", "digits", "diabetes"])
+RECIPES = [name for name in read_yaml(ROOT / "recipes.yaml") if not name.startswith("_")]
+
+
+@pytest.mark.parametrize("dataset", RECIPES)
 def test_shipped_parameters_leave_nothing_to_auto(dataset: str) -> None:
     for run in plan(ROOT, dataset).runs:
         assert "auto" not in [leaf for _, leaf in leaves(run.identity())]
+
+
+def test_every_image_set_of_the_paper_has_its_recipe(project: Path) -> None:
+    names = [
+        "mnist",
+        "mnist_m",
+        "svhn",
+        "pacs",
+        "cifar10",
+        "cifar100",
+        "cinic10",
+        "tiny_imagenet",
+        "imagenet",
+    ]
+    for name in names:
+        runs = plan(project, name).runs
+        assert {run.method for run in runs} == {"vanilla", "maxl", "vanilla_ifilm", "mn", "mn_ifilm"}
+
+
+TABLE_3 = {
+    "vanilla_dot_sgd": ("vanilla", "dot", "sgd", True, None),
+    "vanilla_dot_adamw": ("vanilla", "dot", "adamw", True, None),
+    "vanilla_cos_sgd": ("vanilla", "cosine", "sgd", False, None),
+    "vanilla_cos_adamw": ("vanilla", "cosine", "adamw", False, None),
+    "mn_1step_scalar": ("mn", "cosine", "adamw", False, (1, "scalar")),
+    "mn_1step_diagonal": ("mn", "cosine", "adamw", False, (1, "diagonal")),
+    "mn_3step_scalar": ("mn", "cosine", "adamw", False, (3, "scalar")),
+    "mn_3step_diagonal": ("mn", "cosine", "adamw", False, (3, "diagonal")),
+}
+
+
+@pytest.mark.parametrize("row", TABLE_3)
+def test_a_row_of_table_3_is_one_line_of_params(project: Path, row: str) -> None:
+    set_params(project, methods=[row], model={"head": "auto"})
+    run = plan(project, "mnist").runs[0]
+    assert run.network is not None
+    assert run.training is not None
+    inner = (run.dictionary.steps, run.dictionary.alpha) if run.dictionary else None
+    found = (run.method, run.network.head, run.training.optimizer, run.network.last_relu, inner)
+    assert found == TABLE_3[row]
+    assert run.name == f"{row}-seed0"
+
+
+def test_one_run_in_two_rows_is_one_run(project: Path) -> None:
+    set_params(project, methods=["vanilla", "vanilla_cos_adamw", "mn_1step_scalar", "mn"])
+    runs = plan(project, "mnist").runs
+    assert runs[0].identity() == runs[1].identity()
+    assert runs[2].identity() == runs[3].identity()
+
+
+def test_what_a_variant_is_made_of_goes_before_params(project: Path) -> None:
+    """Or the row would not be what its name says; what it leaves open is params.yaml's to set."""
+    set_params(project, methods=["vanilla_cos_sgd"], model={"head": "dot"}, train={"epochs": 2})
+    run = plan(project, "mnist").runs[0]
+    assert run.network is not None
+    assert run.training is not None
+    assert (run.network.head, run.training.epochs) == ("cosine", 2)
+
+
+def test_params_go_before_a_methods_own_settings(project: Path) -> None:
+    set_params(project, methods=["maxl"], train={"epochs": "auto"})
+    own = plan(project, "mnist").runs[0].training
+    set_params(project, train={"epochs": 2})
+    changed = plan(project, "mnist").runs[0].training
+    assert own is not None
+    assert changed is not None
+    assert (own.optimizer, own.epochs, own.lr_factor) == ("sgd", 200, 0.5)
+    assert (changed.optimizer, changed.epochs) == ("sgd", 2)
+
+
+def test_another_recipe_changes_what_it_names(project: Path) -> None:
+    set_params(project, recipe="short", seeds="auto", train={"epochs": "auto"})
+    short = plan(project, "cifar10")
+    assert [run.seed for run in short.runs[:2]] == [0, 1]
+    training = short.runs[0].training
+    assert training is not None
+    assert (training.epochs, training.lr_drops, training.batchnorm) == (8, [6], "recomputed")
+
+
+def test_an_unknown_recipe_is_told_with_those_there_are(project: Path) -> None:
+    set_params(project, recipe="quick")
+    with pytest.raises(MNError, match="recipe = quick is unknown for mnist; allowed: auto, paper, short"):
+        plan(project, "mnist")
+
+
+def test_baselines_for_classes_are_refused_for_targets(project: Path) -> None:
+    set_params(project, methods=["wide"])
+    with pytest.raises(MNError, match="wide is a baseline for classification"):
+        plan(project, "diabetes")
 
 
 def test_a_setting_of_params_goes_before_the_recipe(project: Path) -> None:
@@ -74,6 +166,8 @@ def test_settings_without_effect_do_not_change_a_run(project: Path) -> None:
     before = [run.identity() for run in plan(project, "digits").runs]
     set_params(project, model={"hidden": [5, 5], "activation": "tanh", "k": [2]}, train={"momentum": 0.5})
     set_params(project, train={"device": "cpu", "jobs": 7, "threads": 3, "checkpoint_seconds": 99.0})
+    set_params(project, train={"workers": 2, "channels_last": False, "compile": True, "alpha_lr": "auto"})
+    set_params(project, train={"scheduler": "tcp://127.0.0.1:8786"}, model={"subclasses": 3, "entropy": 0.0})
     assert [run.identity() for run in plan(project, "digits").runs] == before
 
 
@@ -105,9 +199,18 @@ WRONG = {
         ("data:\n  rows: auto", "data: 3 # {rows: auto}"),
         ["data = 3", "mapping"],
     ),
-    "backbone that does not fit": (("backbone: auto", "backbone: identity"), ["identity", "use convnet4"]),
+    "backbone that does not fit": (
+        ("backbone: auto", "backbone: identity"),
+        ["identity", "use convnet4, say"],
+    ),
     "head that does not fit": (("head: auto", "head: mlp"), ["mlp", "use cosine or dot"]),
     "alpha that does not fit": (("alpha: auto", "alpha: layer"), ["layer", "mlp head"]),
+    "unknown backbone": (("backbone: auto", "backbone: resnet28"), ["model.backbone", "resnet29"]),
+    "unknown torchvision model": (
+        ("backbone: auto", "backbone: torchvision:resnet17"),
+        ["model.backbone", "torchvision:NAME"],
+    ),
+    "scheduler that is no address": (("scheduler: auto", "scheduler: host"), ["train.scheduler", "tcp://"]),
     "not YAML": (("  S: auto", "  S: ["), ["line", "not valid YAML"]),
 }
 
