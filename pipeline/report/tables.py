@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mn.analysis.figures import label, strip
+from mn.analysis.figures import family, label, strip
 from mn.analysis.metrics import summarise
 from pipeline.report.findings import best_methods, decimals, difference_text, differences, verdict
 from pipeline.report.paper import Paper
@@ -18,7 +18,7 @@ from pipeline.report.words import fixed, mean_std, setting, span, three_figures
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: its header, its cells, and how it stands out."""
+    """A row of a table: its header, its cells, the method whose colour it has, and how it stands out."""
 
     head: str
     cells: list[str]
@@ -59,7 +59,7 @@ def methods_table(result: Results) -> Table:
                     str(len(runs)),
                     three_figures(fmean(run.record["seconds"] for run in runs)),
                 ],
-                method=method,
+                method=family(method),
                 best=method in best and len(result.metrics) > 1,
                 strip=strip(method, list(result.values(method).values()), low=low, high=high),
             )
@@ -109,7 +109,7 @@ def runs_table(result: Results) -> Table:
                     run.record["finished"].replace("T", " ").removesuffix("+00:00"),
                     run.key,
                 ],
-                method=run.config.row,
+                method=family(run.config.row),
             )
         )
     return table
@@ -135,7 +135,7 @@ def dictionary_table(result: Results) -> Table:
                     f"{three_figures(low)} – {three_figures(high)}",
                     three_figures(fmean(use.alpha for use in uses)),
                 ],
-                method=method,
+                method=family(method),
             )
         )
     return table
@@ -157,7 +157,7 @@ def paper_table(result: Results, paper: Paper) -> Table | None:
         paper_says = "–" if mean is None else mean_std({"mean": mean, "std": std or 0.0}, places)
         ours = result.metrics.get(method)
         here = mean_std(ours[result.figure], places) if ours else "–"
-        table.rows.append(Row(label(method), [paper_says, here, str(len(result.of(method)))], method))
+        table.rows.append(Row(label(method), [paper_says, here, str(len(result.of(method)))], family(method)))
     return table
 
 

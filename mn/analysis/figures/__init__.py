@@ -6,7 +6,7 @@ and dark pages alike, scales with the text, and the same data always gives the s
 
 from mn.analysis.figures.curves import training_panels
 from mn.analysis.figures.dictionary import DictionaryUse, dictionary_panels
-from mn.analysis.figures.palette import label, legend, stylesheet
+from mn.analysis.figures.palette import family, label, legend, stylesheet
 from mn.analysis.figures.regions import Moment, Regions, region_legend, region_panels, three_moments
 from mn.analysis.figures.strip import strip
 
@@ -15,6 +15,7 @@ __all__ = [
     "Moment",
     "Regions",
     "dictionary_panels",
+    "family",
     "label",
     "legend",
     "region_legend",

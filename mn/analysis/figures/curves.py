@@ -7,7 +7,7 @@ from statistics import fmean
 
 from mn.analysis.curves import History
 from mn.analysis.figures.axes import Axis, chart, x_axis, y_axis
-from mn.analysis.figures.palette import dash, label
+from mn.analysis.figures.palette import dash, family, label
 from mn.analysis.figures.svg import polyline, tag
 
 _PANELS = {
@@ -58,7 +58,7 @@ def _method(method: str, runs: list[list[float]], x: Axis, y: Axis) -> str:
     content = tag("path", d=polyline(upper + lower[::-1]) + "Z", class_="band")
     content += "".join(tag("path", d=polyline(points), class_="run") for points in rest)
     content += tag("path", d=polyline(mean), class_="mean", stroke_dasharray=dash(method))
-    return tag("g", content, class_=f"m-{method}")
+    return tag("g", content, class_=f"m-{family(method)}")
 
 
 def _end(runs: list[list[float]]) -> str:

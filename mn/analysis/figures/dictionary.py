@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mn.analysis.figures.axes import Axis, chart, x_axis, y_axis
-from mn.analysis.figures.palette import dash
+from mn.analysis.figures.palette import dash, family
 from mn.analysis.figures.svg import polyline, tag
 
 _POINTS = 100  # along a line: more cannot be seen
@@ -87,4 +87,4 @@ def _effective(uses: Sequence[DictionaryUse]) -> str:
 def _line(use: DictionaryUse, across: np.ndarray, up: np.ndarray, x: Axis, y: Axis) -> str:
     points = [(x.place(a), y.place(b)) for a, b in zip(across.tolist(), up.tolist(), strict=True)]
     path = tag("path", d=polyline(points), class_="mean thin", stroke_dasharray=dash(use.method))
-    return tag("g", path, class_=f"m-{use.method}")
+    return tag("g", path, class_=f"m-{family(use.method)}")

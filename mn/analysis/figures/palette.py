@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
+from zlib import crc32
 
 from mn.analysis.figures.svg import tag
 
@@ -32,28 +33,50 @@ _LOOKS = {
     "mn": Look("MN", "#0a62a9", "#62b6f0"),
     "mn_ifilm": Look("MN + iFiLM", "#00705a", "#3cc9a0", "9 2"),
 }
+# A row of a table that no method's name stands for, such as one of a user's own variants.
+_OTHER = Look("", "#4a4a4a", "#bdbdbd", "3 3")
+# Rows of one method, which share its colour, are told apart by these.
+_DASHES = ("5 2", "1 2", "7 2 1 2", "3 1", "10 3", "2 4", "6 1 1 1", "4 4")
 # The two classes of points in the plane: not the colours of any method.
 _CLASSES = {"class-0": ("#6a46a6", "#b79cf0"), "class-1": ("#9a6a00", "#f0bd4d")}
 CLASS_RGB = ((122, 84, 186), (222, 160, 20))  # the same two, midway, for a tint that suits both pages
 
 
-def label(method: str) -> str:
-    """The method's name in text: ``MN + iFiLM`` for ``mn_ifilm``."""
-    return _LOOKS[method].label
+def family(row: str) -> str:
+    """The method that a row of a table is of: ``vanilla`` for ``vanilla_dot_sgd``, or ``other``.
+
+    Rows of one method share its colour: the CSS class is ``m-<family>``.
+    """
+    if row in _LOOKS:
+        return row
+    known = [name for name in _LOOKS if row.startswith(f"{name}_")]
+    return max(known, key=len, default="other")
 
 
-def dash(method: str) -> str:
-    return _LOOKS[method].dash
+def label(row: str) -> str:
+    """The row's name in text: ``MN + iFiLM`` for ``mn_ifilm``, ``vanilla (dot, sgd)`` for a variant."""
+    method = family(row)
+    if method == "other":
+        return row
+    details = row.removeprefix(method).strip("_").replace("_", ", ")
+    return f"{_LOOKS[method].label} ({details})" if details else _LOOKS[method].label
+
+
+def dash(row: str) -> str:
+    if row in _LOOKS:
+        return _LOOKS[row].dash
+    return _DASHES[crc32(row.encode()) % len(_DASHES)]
 
 
 def stylesheet() -> str:
-    """The rules that give ``.m-<method>`` and ``.class-<i>`` their colour as ``--c``."""
+    """The rules that give ``.m-<family>`` and ``.class-<i>`` their colour as ``--c``."""
+    looks = {**_LOOKS, "other": _OTHER}
     return "\n".join(
         [
-            *(f".m-{name} {{ --c: {look.light}; }}" for name, look in _LOOKS.items()),
+            *(f".m-{name} {{ --c: {look.light}; }}" for name, look in looks.items()),
             *(f".{name} {{ --c: {light}; }}" for name, (light, _) in _CLASSES.items()),
             "@media screen and (prefers-color-scheme: dark) {",
-            *(f"  .m-{name} {{ --c: {look.dark}; }}" for name, look in _LOOKS.items()),
+            *(f"  .m-{name} {{ --c: {look.dark}; }}" for name, look in looks.items()),
             *(f"  .{name} {{ --c: {dark}; }}" for name, (_, dark) in _CLASSES.items()),
             "}",
         ]
@@ -66,7 +89,7 @@ def legend(methods: Iterable[str]) -> str:
         (
             tag("line", x1=1, y1=6, x2=27, y2=6, class_="mean", stroke_dasharray=dash(method)),
             label(method),
-            f"m-{method}",
+            f"m-{family(method)}",
         )
         for method in methods
     )

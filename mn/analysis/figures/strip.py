@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
+from mn.analysis.figures.palette import family
 from mn.analysis.figures.svg import dots, tag
 
 _WIDTH, _HEIGHT, _EDGE = 132.0, 18.0, 6.0
@@ -23,4 +24,4 @@ def strip(method: str, values: Sequence[float], *, low: float, high: float) -> s
     content += tag("line", x1=mean, x2=mean, y1=2, y2=_HEIGHT - 2, class_="mean")
     content += tag("path", d=dots((place, middle) for place in places), class_="dots")
     box = f"0 0 {_WIDTH:g} {_HEIGHT:g}"
-    return tag("svg", content, class_=f"strip m-{method}", viewBox=box, aria_hidden="true")
+    return tag("svg", content, class_=f"strip m-{family(method)}", viewBox=box, aria_hidden="true")

@@ -21,6 +21,7 @@ from mn.analysis.figures import (
     Moment,
     Regions,
     dictionary_panels,
+    family,
     label,
     legend,
     region_legend,
@@ -181,4 +182,12 @@ def test_dvc_draws_methods_in_the_same_colours() -> None:
 
 def test_every_method_of_a_run_has_a_look() -> None:
     for method in get_args(Method):
-        assert label(method)
+        assert family(method) == method
+        assert f".m-{method} " in stylesheet()
+
+
+def test_a_variant_has_its_methods_colour_and_says_what_differs() -> None:
+    assert (family("vanilla_dot_sgd"), label("vanilla_dot_sgd")) == ("vanilla", "vanilla (dot, sgd)")
+    assert (family("mn_ifilm_large"), label("mn_ifilm_large")) == ("mn_ifilm", "MN + iFiLM (large)")
+    assert (family("mine"), label("mine")) == ("other", "mine")
+    assert ".m-other " in stylesheet()
