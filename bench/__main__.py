@@ -33,6 +33,7 @@ ROWS: list[dict[str, Any]] = [
     {"case": "model predict 5000 10", "against": "vanilla", "rounds": 15, "times": 1.10},
     {"case": "model predict 10000 100", "against": "vanilla", "rounds": 15, "times": 1.5},
     {"case": "model train 5000 10", "against": "vanilla", "rounds": 9, "times": 1.35},
+    {"case": "convnet4 train 5000 10", "against": "vanilla", "rounds": 9, "times": 1.5},
 ]
 
 

@@ -6,12 +6,9 @@ the rounds counts for each.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
-import h5py
 import numpy as np
 import torch
 import torchvision.transforms as T
@@ -21,7 +18,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from mn.data.augment import Policy
 from mn.data.feed import as_input
-from mn.data.loader import ImageLoader
+from mn.data.loader import Loader
+from mn.data.split import Part
 
 WORKERS = 2
 BATCH = 128
@@ -64,32 +62,30 @@ def rows(rounds: int = 3, count: int = 40_000, per_image_count: int = 4_096) -> 
     torch.set_num_threads(1)
     pixels = np.random.default_rng(0).integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            loader = ImageLoader(
-                _file(Path(folder), pixels),
-                "main",
-                "train",
-                batch_size=BATCH,
-                seed=0,
-                policy=Policy(flip=True),
-                workers=WORKERS,
-            )
-            epochs = iter(range(10**6))
-            per_image = DataLoader(
-                _PerImage(pixels[:per_image_count]),
-                BATCH,
-                shuffle=True,
-                num_workers=WORKERS,
-                persistent_workers=True,
-            )
-            pipelines: dict[str, Callable[[], Iterator[Tensor]]] = {
-                "torchvision, per image (PIL), 2 processes": lambda: iter(per_image),
-                "mn, batched, 2 threads": lambda: (as_input(x) for x, _ in loader.epoch(next(epochs))),
-            }
-            best = dict.fromkeys(pipelines, 0.0)
-            for _ in range(rounds + 1):  # the first also starts the workers
-                for name, pipeline in pipelines.items():
-                    best[name] = max(best[name], _throughput(pipeline))
+        images = torch.from_numpy(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)))
+        loader = Loader(
+            Part(images, torch.zeros(count, dtype=torch.int64)),
+            batch_size=BATCH,
+            seed=0,
+            policy=Policy(flip=True),
+            workers=WORKERS,
+        )
+        epochs = iter(range(10**6))
+        per_image = DataLoader(
+            _PerImage(pixels[:per_image_count]),
+            BATCH,
+            shuffle=True,
+            num_workers=WORKERS,
+            persistent_workers=True,
+        )
+        pipelines: dict[str, Callable[[], Iterator[Tensor]]] = {
+            "torchvision, per image (PIL), 2 processes": lambda: iter(per_image),
+            "mn, batched, 2 threads": lambda: (as_input(x) for x, _ in loader.epoch(next(epochs))),
+        }
+        best = dict.fromkeys(pipelines, 0.0)
+        for _ in range(rounds + 1):  # the first also starts the workers
+            for name, pipeline in pipelines.items():
+                best[name] = max(best[name], _throughput(pipeline))
     finally:
         torch.set_num_threads(threads)
     slowest = min(best.values())
@@ -101,16 +97,6 @@ def _throughput(pipeline: Callable[[], Iterator[Tensor]]) -> float:
     for batch in pipeline():
         images += len(batch)
     return images / (time.perf_counter() - started)
-
-
-def _file(folder: Path, pixels: np.ndarray) -> Path:
-    path = folder / "random.h5"
-    with h5py.File(path, "w") as file:
-        file["x"] = np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))
-        file["y"] = np.zeros(len(pixels), np.int64)
-        file["splits/main/train"] = np.arange(len(pixels))
-        file.attrs["kind"] = "images"
-    return path
 
 
 def line(row: dict[str, float | str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 
 import torch
@@ -21,8 +22,9 @@ def epoch_order(count: int, *, seed: int, epoch: int) -> Tensor:
     It does not touch the global generator, so that a run resumed in the middle of an epoch finds the
     same order again.
     """
-    # 2^32 seeds apart: no (seed, epoch) pair shares its stream with another.
-    generator = torch.Generator().manual_seed((seed << 32) + epoch)
+    # Hashed: of a seed PyTorch's generator on the CPU takes the lowest 32 bits alone.
+    digest = hashlib.blake2b(f"order {seed} {epoch}".encode(), digest_size=8).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
     return torch.randperm(count, generator=generator)
 
 

@@ -7,6 +7,7 @@ processes that train side by side, and a set larger than the memory is no obstac
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -115,5 +116,8 @@ def _mapped(path: Path, dataset: h5py.Dataset) -> Tensor:
     offset = dataset.id.get_offset()
     if offset is None:
         raise MNError(f"{path}: its images do not lie in one piece; preprocess it again")
-    # Copy-on-write, as PyTorch warns of memory that it must not write to; nobody writes here.
-    return torch.from_numpy(np.memmap(path, np.uint8, "c", offset, dataset.shape))
+    # Read-only: the system refuses to map more than the memory holds for writing, copies or not.
+    images = np.memmap(path, np.uint8, "r", offset, dataset.shape)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # PyTorch's, of tensors that must not be written to
+        return torch.from_numpy(images)

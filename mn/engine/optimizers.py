@@ -18,9 +18,10 @@ def build_optimizer(model: nn.Module, settings: TrainSettings) -> torch.optim.Op
     """
     lr, decay = settings.lr, settings.weight_decay
     kinds: list[tuple[tuple[type[nn.Module], ...], dict[str, Any]]] = [
+        # first, as the first group's lr is what is shown, and a linear head may be the whole network
+        ((IFiLM, CosineHead, DotHead), {"weight_decay": 0.0}),
         ((Dictionary,), {"lr": lr * settings.dictionary_lr, "weight_decay": 0.0}),
         ((Alpha,), {"lr": lr * settings.alpha_lr, "weight_decay": 0.0}),
-        ((IFiLM, CosineHead, DotHead), {"weight_decay": 0.0}),
     ]
     special: list[dict[str, Any]] = []
     taken: set[int] = set()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 import torch
@@ -16,7 +14,6 @@ from torchvision.transforms.autoaugment import _apply_op
 
 from mn.data.augment import Policy, augment, crop_and_flip, cutout
 from mn.data.autoaugment import _UNSIGNED, CIFAR10_POLICY, OPERATIONS, _variants, autoaugment, magnitude
-from mn.data.loader import ImageLoader
 from mn.errors import MNError
 
 THEIRS = {
@@ -203,70 +200,3 @@ def test_a_policy_of_nothing_changes_nothing() -> None:
         augment(batch.float(), torch.Generator(), policy)
     with pytest.raises(MNError, match="negative"):
         Policy(flip=True, pad=-1)
-
-
-@pytest.fixture
-def data_file(tmp_path: Path) -> Path:
-    path = tmp_path / "set.h5"
-    with h5py.File(path, "w") as file:
-        file["x"] = images(203).numpy()
-        file["y"] = np.arange(203)
-        file["splits/main/train"] = np.arange(3, 203)
-        file["splits/main/validation"] = file["splits/main/test"] = np.arange(3)
-        file.attrs["kind"] = "images"
-    return path
-
-
-def loader(path: Path, **options: object) -> ImageLoader:
-    settings = {"batch_size": 6, "seed": 1, "policy": Policy(flip=True), **options}
-    return ImageLoader(path, "main", "train", **settings)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "options", [{"workers": 1}, {"workers": 3}, {"place": "file"}, {"place": "file", "workers": 2}]
-)
-def test_workers_and_place_change_nothing(data_file: Path, options: dict[str, object]) -> None:
-    plain = list(loader(data_file, place="memory").epoch(0))
-    other = list(loader(data_file, **options).epoch(0))
-    assert len(plain) == len(loader(data_file)) == 34
-    for (x, y), (other_x, other_y) in zip(plain, other, strict=True):
-        assert torch.equal(x, other_x)
-        assert torch.equal(y, other_y)
-
-
-def test_an_epoch_has_every_row_once_in_an_order_of_its_own(data_file: Path) -> None:
-    feed = loader(data_file)
-    epochs = [torch.cat([y for _, y in feed.epoch(epoch)]) for epoch in (0, 1)]
-    assert sorted(epochs[0].tolist()) == list(range(3, 203))
-    assert not torch.equal(epochs[0], epochs[1])
-
-
-def test_images_keep_their_labels(data_file: Path) -> None:
-    every = images(203)
-    for x, y in loader(data_file, policy=None).epoch(0):
-        assert torch.equal(x, every[y])
-
-
-@pytest.mark.parametrize("start", [0, 1, 15, 16, 20, 33, 34])
-def test_an_epoch_is_gone_on_with_where_it_was_left(data_file: Path, start: int) -> None:
-    whole = list(loader(data_file).epoch(2))
-    rest = list(loader(data_file, workers=2).epoch(2, start=start))
-    assert len(rest) == len(whole) - start
-    assert all(torch.equal(a[0], b[0]) for a, b in zip(whole[start:], rest, strict=True))
-
-
-def test_leaving_an_epoch_early_ends_its_workers(data_file: Path) -> None:
-    batches = loader(data_file, workers=2).epoch(0)
-    next(batches)
-    batches.close()  # type: ignore[attr-defined]
-
-
-def test_what_is_no_image_set_is_refused(data_file: Path) -> None:
-    with pytest.raises(MNError, match="no split other"):
-        ImageLoader(data_file, "other", "train", batch_size=1, seed=0)
-    with pytest.raises(MNError, match="none of"):
-        ImageLoader(data_file, "main", "rest", batch_size=1, seed=0)
-    with h5py.File(data_file, "a") as file:
-        file.attrs["kind"] = "table"
-    with pytest.raises(MNError, match="not images"):
-        loader(data_file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -51,6 +52,25 @@ def test_finished_run_is_found_with_its_files(tmp_path: Path) -> None:
     run = store.finished("k")
     assert run is not None
     assert (run.folder / "weights").read_text() == "content"
+    assert run.config == config()
+
+
+def test_a_run_bears_the_name_it_was_asked_for_by(tmp_path: Path) -> None:
+    compute(RunStore(tmp_path), "k")
+    run = RunStore(tmp_path).finished("k")
+    assert run is not None
+    assert (run.variant, run.config.row, run.config.name) == (None, "knn", "knn-seed0")
+    asked = replace(run, variant="knn_weighted")
+    assert (asked.config.row, asked.config.name) == ("knn_weighted", "knn_weighted-seed0")
+
+
+def test_the_name_of_a_row_is_no_part_of_a_runs_identity(tmp_path: Path) -> None:
+    """Two rows of a table may be the same run: it is computed and stored once."""
+    asked = config(variant="knn_weighted")
+    assert asked.identity() == config().identity()
+    assert run_key(asked, data="a", code="b") == run_key(config(), data="a", code="b")
+    with RunStore(tmp_path).claim("k", asked):
+        (run,) = RunStore(tmp_path).entries()
     assert run.config == config()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from mn.nn import Dictionary
+from mn.nn.dictionary import share_in_use
 
 torch.manual_seed(0)
 z = torch.randn(6, 4)
@@ -93,6 +95,59 @@ def test_at_least_one_entry_is_kept(per: str) -> None:
     dictionary = Dictionary(2, 4, num_classes=3, dropout=0.99, dropout_per=per)
     _, _, ω = dictionary(z)
     assert (ω > 0).sum(1).tolist() == [1] * 6
+
+
+def twin(dictionary: Dictionary, seed: int) -> Dictionary:
+    """The same entries, left out by a generator of its own."""
+    made = copy.deepcopy(dictionary)
+    made.generator = torch.Generator().manual_seed(seed)
+    return made
+
+
+@pytest.mark.parametrize("per", ["batch", "instance"])
+def test_equal_generators_leave_out_the_same_entries(per: str) -> None:
+    dictionary = Dictionary(40, 4, num_classes=3, dropout=0.5, dropout_per=per)
+    one, same, other = (twin(dictionary, seed) for seed in (1, 1, 2))
+    torch.manual_seed(1)
+    found = one(z)
+    torch.manual_seed(2)
+    assert all(torch.equal(a, b) for a, b in zip(found, same(z), strict=True))
+    assert not torch.equal(found[2], other(z)[2])
+    assert not torch.equal(found[2], one(z)[2]), "every batch is a draw of its own"
+
+
+@pytest.mark.parametrize("per", ["batch", "instance"])
+def test_a_generator_of_its_own_leaves_the_global_one_alone(per: str) -> None:
+    dictionary = twin(Dictionary(40, 4, num_classes=3, dropout=0.5, dropout_per=per), 1)
+    before = torch.get_rng_state()
+    dictionary(z)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_shares_of_a_batch_leave_out_what_the_whole_batch_does() -> None:
+    dictionary = Dictionary(40, 4, num_classes=3, dropout=0.5, dropout_per="instance")
+    _, _, whole = twin(dictionary, 1).draw(6)
+    assert whole is not None
+    parts = []
+    for first, last in ((0, 2), (2, 5), (5, 6)):
+        part = twin(dictionary, 1)
+        part.share = (first, 6)
+        parts.append(part.draw(last - first)[2])
+    assert torch.equal(torch.cat(parts), whole)
+
+
+@pytest.mark.parametrize(
+    ("weight", "share"),
+    [
+        ([0.25, 0.25, 0.25, 0.25], 1.0),
+        ([1.0, 0.0, 0.0, 0.0], 0.25),
+        ([0.5, 0.45, 0.026, 0.024], 0.75),
+        ([0.5, 0.475, 0.025, 0.0], 0.75),
+    ],
+    ids=["even", "one", "about the bound", "at the bound"],
+)
+def test_an_entry_is_in_use_from_a_tenth_of_an_even_share(weight: list[float], share: float) -> None:
+    assert share_in_use(torch.tensor(weight)) == share
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,24 @@ def test_attention_is_over_all_entries_also_in_training() -> None:
     torch.testing.assert_close(made.attention(x), made.eval().attention(x))
 
 
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_comparison_is_of_all_entries_before_and_after(kind: str, training: bool) -> None:
+    made = KINDS[kind]().train(training)
+    found = made.compare(x)
+    made.eval()
+    torch.testing.assert_close(found.before, made.unadapted(x))
+    torch.testing.assert_close(found.after, made(x))
+    torch.testing.assert_close(found.attention, made.attention(x))
+
+
+def test_a_comparison_takes_one_pass_of_the_backbone() -> None:
+    made, passes = model().eval(), []
+    made.backbone.register_forward_hook(lambda *_: passes.append(1))
+    made.compare(x)
+    assert len(passes) == 1
+
+
 def test_autocast_of_the_whole_model() -> None:
     made = model().eval()
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
