@@ -43,9 +43,8 @@ WEIGHTS = "weights.safetensors"
 HISTORY = "history.json"
 SNAPSHOTS = "snapshots.safetensors"
 
-# Losses are looked at in groups on a GPU: reading each would make it wait for the CPU at every step.
-_LOOK_EVERY = {"cpu": 1}
-_LOOK_EVERY_OTHERWISE = 20
+# Steps between looks at the losses on a GPU: reading each would make it wait for the CPU at every step.
+_LOOK_EVERY = 20
 
 
 @dataclass
@@ -140,7 +139,7 @@ class _Trainer:
             policy=_policy(self.settings.augment, data.flip) if images else None,
             workers=_workers(execution, device),
         )
-        self.look_every = _LOOK_EVERY.get(device.type, _LOOK_EVERY_OTHERWISE)
+        self.look_every = 1 if device.type == "cpu" else _LOOK_EVERY
         self.unseen: list[Tensor] = []  # losses of steps that nobody has looked at yet, (loss, rows)
         self.state = _State()
         saved = checkpoints.load(device)
