@@ -15,7 +15,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from mn.engine.fit import WEIGHTS
-from mn.engine.store import RunStore
+from mn.engine.runs import key_of
+from mn.files import sha256
+from pipeline.params import plan
+from pipeline.paths import processed_file
 from pipeline.train import train, trained_runs
 from tests.cluster import Cluster, end
 from tests.conftest import set_params
@@ -30,29 +33,35 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 class KillOneWorker(io.StringIO):
-    """Standard output that at the first line about an epoch kills the worker which that run is at."""
+    """Standard output that at the first line about an epoch kills the worker which that run is at.
 
-    def __init__(self, cluster: Cluster, store: Path) -> None:
+    Args:
+        cluster: whose worker.
+        locks: by the runs' names, the file that a process holds open while it is at work on one.
+    """
+
+    def __init__(self, cluster: Cluster, locks: dict[str, Path]) -> None:
         super().__init__()
         self.killed = ""  # the run's name
-        self._cluster, self._store = cluster, store
+        self._cluster, self._locks = cluster, locks
 
     def write(self, text: str) -> int:
         told = re.search(rf"(\S+): epoch (\d+)/{EPOCHS} ", text)
         # In its first half: what is over before the line is here cannot be killed.
         if told and not self.killed and 2 * int(told[2]) <= EPOCHS:
-            name = told[1]
+            lock = str(self._locks[told[1]])
             for worker in self._cluster.workers:
-                if self._lock_of(name) in (file.path for file in psutil.Process(worker.pid).open_files()):
+                if lock in (file.path for file in psutil.Process(worker.pid).open_files()):
                     end(worker)
-                    self.killed = name
+                    self.killed = told[1]
         return super().write(text)
 
-    def _lock_of(self, name: str) -> str:
-        """The file that a process holds open while it is at work on a run."""
-        runs = RunStore(self._store).entries()
-        (key,) = (run.key for run in runs if run.described and run.config.name == name)
-        return str(self._store / "work" / f"{key}.lock")
+
+def locks_of(root: Path, store: Path) -> dict[str, Path]:
+    digest = sha256(root / processed_file("spiral"))
+    return {
+        config.name: store / "work" / f"{key_of(config, digest)}.lock" for config in plan(root, "spiral").runs
+    }
 
 
 def weights_of(root: Path) -> dict[str, dict[str, Tensor]]:
@@ -70,8 +79,9 @@ def test_runs_of_a_killed_worker_are_finished_by_another(
     alone = weights_of(root)
 
     set_params(root, train={"scheduler": cluster.have(2)})
-    monkeypatch.setenv("MN_STORE", str(root / "store-of-the-cluster"))
-    shown = KillOneWorker(cluster, root / "store-of-the-cluster")
+    store = root / "store-of-the-cluster"
+    monkeypatch.setenv("MN_STORE", str(store))
+    shown = KillOneWorker(cluster, locks_of(root, store))
     monkeypatch.setattr(sys, "stdout", shown)
     train(root, "spiral")
     lines = shown.getvalue().splitlines()
