@@ -84,9 +84,12 @@ def preprocess(dataset: Dataset) -> None:
 @app.command()
 def train(dataset: Dataset) -> None:
     """Train every run (method x seed or fold) that is not in the run store yet."""
+    from mn.engine.distributed import current_ranks
     from pipeline.train import train as stage
 
-    _done(stage(_ROOT, dataset))
+    written = stage(_ROOT, dataset)
+    if current_ranks().main:  # under torchrun every process gets here
+        _done(written)
 
 
 @app.command()

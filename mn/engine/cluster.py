@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -160,7 +160,9 @@ class _Told:
     def read(cls, logged: tuple[float, dict[str, Any]]) -> _Told:
         """From what the scheduler hands on: the time, and ``plain()`` with the worker's address added."""
         _, told = logged
-        return cls(told["task"], Event(**told["event"]))
+        event = Event(**told["event"])
+        # the scheduler's messages turn lists into tuples
+        return cls(told["task"], replace(event, history=list(event.history)))
 
 
 @dataclass

@@ -169,7 +169,8 @@ class MAXL(Learner):
         if self._settings.clip:
             flat = flat.clamp(-self._settings.clip, self._settings.clip)
         for parameter, gradient in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
-            parameter.grad = gradient.view_as(parameter)
+            # In the parameter's own layout (channels last): fused optimisers pair elements as they lie.
+            parameter.grad = torch.empty_like(parameter).copy_(gradient.view_as(parameter))
         self.optimizers[name].step()
 
 

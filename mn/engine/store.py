@@ -19,8 +19,9 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,12 +68,19 @@ class StoredRun:
     @property
     def size(self) -> int:
         """Bytes on disk."""
-        return sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file())
+        return sum(found.st_size for found in self._stats() if stat.S_ISREG(found.st_mode))
 
     @property
     def modified(self) -> float:
         """When it was last written to, in seconds since the epoch."""
-        return max(file.stat().st_mtime for file in [self.folder, *self.folder.rglob("*")])
+        return max((found.st_mtime for found in self._stats()), default=0.0)
+
+    def _stats(self) -> Iterator[os.stat_result]:
+        """Of the folder and all that is in it. A process at work on it may take away what was just listed."""
+        for folder, _, files in os.walk(self.folder):
+            for path in (Path(folder), *(Path(folder, file) for file in files)):
+                with suppress(FileNotFoundError):
+                    yield path.stat()
 
 
 class RunStore:

@@ -7,11 +7,10 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -24,10 +23,9 @@ from mn.engine.store import RunStore
 from mn.engine.workers import side_by_side
 from mn.errors import MNError
 from mn.files import replacing
+from tests.cluster import HOST, ROOT, Cluster, end
 
-ROOT = Path(__file__).parents[3]
 CONFIG = RunConfig(dataset="d", split="main", method="knn", seed=0, neighbours=NeighbourSettings(k=[1]))
-HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True)
@@ -88,89 +86,10 @@ class Fails:
         raise ZeroDivisionError("a mistake in a task")
 
 
-@dataclass
-class Cluster:
-    """A scheduler, and workers without a nanny: one that is killed stays away."""
-
-    folder: Path
-    workers: list[subprocess.Popen[str]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._start_scheduler()
-
-    def have(self, number: int, root: Path = ROOT) -> str:
-        """See that there are a live scheduler and so many live workers; gives the scheduler's address."""
-        if self.scheduler.poll() is not None:
-            self.end_workers()
-            self._start_scheduler()
-        alive = [worker for worker in self.workers if worker.poll() is None]
-        for worker in self.workers:
-            if worker not in alive[:number]:
-                _end(worker)
-        # Two threads: that a process computes one run at a time must not depend on how it was started.
-        options = [
-            "--no-nanny",
-            "--nthreads",
-            "2",
-            "--memory-limit",
-            "0",
-            "--local-directory",
-            str(self.folder),
-        ]
-        new = [
-            self._start("dask_worker", self.address, *options, root=root) for _ in range(number - len(alive))
-        ]
-        self.workers = alive[:number] + new
-        for worker in new:
-            _wait(worker, "Registered to:")
-        return self.address
-
-    def end_workers(self) -> None:
-        for worker in self.workers:
-            _end(worker)
-        self.workers = []
-
-    def _start_scheduler(self) -> None:
-        self.scheduler = self._start("dask_scheduler", "--port", "0")
-        self.address = _wait(self.scheduler, "Scheduler at:").split()[-1]
-
-    def _start(self, command: str, *arguments: str, root: Path = ROOT) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                f"distributed.cli.{command}",
-                *arguments,
-                "--no-dashboard",
-                "--host",
-                HOST,
-            ],
-            cwd=root,
-            env=os.environ | {"PYTHONPATH": str(root)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-
-def _wait(process: subprocess.Popen[str], words: str) -> str:
-    """Read what a process says until it says this; gives the line."""
-    assert process.stderr is not None
-    return next(line for line in process.stderr if words in line)
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    assert process.stderr is not None
-    process.kill()
-    process.wait()
-    process.stderr.close()
-
-
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path_factory.mktemp("dask"))
-    yield cluster
-    cluster.end_workers()
-    _end(cluster.scheduler)
+    with Cluster(tmp_path_factory.mktemp("dask")) as cluster:
+        yield cluster
 
 
 def ignore(event: Event) -> None:
@@ -267,7 +186,7 @@ def test_worker_with_other_code_is_refused(cluster: Cluster, tmp_path: Path) -> 
 def test_lost_scheduler_is_said_and_not_waited_for(cluster: Cluster, tmp_path: Path) -> None:
     task = UntilStopped(StopRequest(tmp_path / "stop"))
     with pytest.raises(MNError, match=r"lost the Dask scheduler tcp://.*goes on"):
-        list(on_cluster([task], cluster.have(1), lambda _: _end(cluster.scheduler)))
+        list(on_cluster([task], cluster.have(1), lambda _: end(cluster.scheduler)))
 
 
 @pytest.mark.parametrize("scheme", ["tcp://", "", "morse://"])

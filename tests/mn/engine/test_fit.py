@@ -2,102 +2,29 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from mn.data.split import Part, SplitData, Standardisation
-from mn.engine.config import DictionarySettings, ExecutionSettings, NetworkSettings, RunConfig, TrainSettings
-from mn.engine.distributed import Ranks
+from mn.data.feed import epoch_order
+from mn.engine.checkpoint import Checkpoints
+from mn.engine.config import ExecutionSettings
 from mn.engine.event import Event
-from mn.engine.fit import HISTORY, SNAPSHOTS, WEIGHTS, fit
-from mn.engine.interrupt import Interrupted, StopRequest
+from mn.engine.fit import SNAPSHOTS, WEIGHTS
+from mn.engine.interrupt import Interrupted
 from mn.engine.modelfile import load_model
 from mn.errors import MNError
-
-EXECUTION = ExecutionSettings(
-    device="cpu", scheduler="local", jobs=1, threads=1, workers=0, channels_last="auto", compile=False,
-    checkpoint_seconds=0.0,
-)  # fmt: skip
-
-
-def make_config(method: str = "mn", *, regression: bool = False, **training: Any) -> RunConfig:
-    settings = {
-        "optimizer": "adamw", "lr": 0.01, "momentum": 0.0, "weight_decay": 0.1, "batch_size": 8, "epochs": 4,
-        "lr_drops": [2], "lr_factor": 0.1, "alpha_lr": 1.0, "dictionary_lr": 1.0, "clip": 10.0, "patience": 0,
-        "augment": "none", "batchnorm": "running", "keep": "last", "snapshots": [], "precision": "fp32",
-    }  # fmt: skip
-    head = {"head": "mlp", "hidden": [5]} if regression else {"head": "cosine", "hidden": []}
-    dictionary = DictionarySettings(
-        S=6, T=0.2, similarity="cosine", steps=1, alpha="scalar", alpha_init=0.05, alpha_learned=True,
-        dropout=0.5, dropout_per="batch", key_init="gaussian", key_scale=1.0, values="learned",
-    )  # fmt: skip
-    return RunConfig(
-        dataset="made",
-        split="main",
-        method=method,  # type: ignore[arg-type]
-        seed=0,
-        network=NetworkSettings(
-            backbone="identity",
-            last_relu=False,
-            activation="relu",
-            **head,  # type: ignore[arg-type]
-        ),
-        dictionary=dictionary if method == "mn" else None,
-        training=TrainSettings(**{**settings, **training}),
-    )
-
-
-def make_data(*, regression: bool = False) -> SplitData:
-    generator = torch.Generator().manual_seed(0)
-    parts = []
-    for count in (30, 12, 12):
-        x = torch.randn(count, 3, generator=generator)
-        y = x.sum(1, keepdim=True) if regression else (x[:, 0] > 0).long()
-        parts.append(Part(x, y))
-    train, validation, test = parts
-    return SplitData(
-        task="regression" if regression else "classification",
-        kind="table",
-        num_classes=0 if regression else 2,
-        num_targets=1 if regression else 0,
-        standardisation=Standardisation(),
-        train=train,
-        validation=validation,
-        test=test,
-    )
-
-
-def run(
-    folder: Path,
-    config: RunConfig,
-    data: SplitData,
-    progress: Callable[[Event], None] = lambda _: None,
-    execution: ExecutionSettings = EXECUTION,
-) -> Path:
-    output = folder / "output"
-    output.mkdir(parents=True, exist_ok=True)
-    fit(config, data, folder, output, execution=execution, progress=progress,
-        stop=StopRequest(folder / "stop"), ranks=Ranks())  # fmt: skip
-    return output
-
-
-def history(output: Path) -> list[dict[str, float]]:
-    """The rows of a run's history, but for its speed, which no two runs share."""
-    found: list[dict[str, float]] = json.loads((output / HISTORY).read_text())
-    assert all(row.pop("rows_per_second") > 0 for row in found)
-    return found
-
-
-def assert_equal_weights(a: Path, b: Path) -> None:
-    first, second = load_file(a / WEIGHTS), load_file(b / WEIGHTS)
-    assert first.keys() == second.keys()
-    assert [name for name in first if not torch.equal(first[name], second[name])] == []
+from tests.mn.engine.make import (
+    EXECUTION,
+    assert_equal_weights,
+    history,
+    make_config,
+    make_data,
+    make_images,
+    run,
+)
 
 
 @pytest.mark.parametrize("regression", [False, True], ids=["classification", "regression"])
@@ -109,12 +36,13 @@ def test_training_lowers_the_loss(tmp_path: Path, method: str, regression: bool)
 
 
 def test_same_seed_same_weights_other_seed_other_weights(tmp_path: Path) -> None:
-    config, data = make_config(), make_data()
-    first, second = (run(tmp_path / name, config, data) for name in "ab")
-    assert_equal_weights(first, second)
-    other = run(tmp_path / "c", config.model_copy(update={"seed": 1}), data)
-    keys = "model.dictionary.keys"
-    assert not torch.equal(load_file(first / WEIGHTS)[keys], load_file(other / WEIGHTS)[keys])
+    data = make_data()
+    first, again, *others = (
+        run(tmp_path / str(place), make_config(seed=seed), data) for place, seed in enumerate((0, 0, 1, 2))
+    )
+    assert_equal_weights(first, again)
+    keys = [load_file(output / WEIGHTS)["model.dictionary.keys"] for output in (first, *others)]
+    assert not any(torch.equal(keys[i], keys[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
 
 
 @pytest.mark.parametrize("stopped_after", [1, 3])
@@ -154,9 +82,38 @@ def test_random_numbers_of_the_caller_are_left_alone(tmp_path: Path) -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_lr_falls_to_a_tenth_after_each_drop(tmp_path: Path) -> None:
-    rows = history(run(tmp_path, make_config(lr_drops=[1, 3]), make_data()))
-    assert [row["lr"] for row in rows] == pytest.approx([0.01, 0.001, 0.001, 0.0001])
+@pytest.mark.parametrize("factor", [0.1, 0.5])
+def test_lr_falls_by_the_factor_after_each_drop(tmp_path: Path, factor: float) -> None:
+    rows = history(run(tmp_path, make_config(lr_drops=[1, 3], lr_factor=factor), make_data()))
+    assert [row["lr"] for row in rows] == pytest.approx([0.01 * factor**drops for drops in (0, 1, 1, 2)])
+
+
+@pytest.mark.parametrize(
+    ("setting", "own", "other"),
+    [("alpha_lr", "alpha.", "dictionary.keys"), ("dictionary_lr", "dictionary.keys", "alpha.")],
+)
+def test_alpha_and_dictionary_have_learning_rates_of_their_own(
+    tmp_path: Path, setting: str, own: str, other: str
+) -> None:
+    """At a millionth of the rate a part stays where it started, and only that part."""
+    config = make_config(epochs=1, snapshots=[0, 4], **{setting: 1e-6})
+    kept = load_file(run(tmp_path, config, make_data()) / SNAPSHOTS)
+    moved = {
+        name.removeprefix("0/"): (kept[name.replace("0/", "4/", 1)] - kept[name]).abs().max().item()
+        for name in kept
+        if name.startswith("0/")
+    }
+    assert max(far for name, far in moved.items() if name.startswith(own)) < 1e-6
+    assert max(far for name, far in moved.items() if name.startswith(other)) > 1e-3
+
+
+def test_history_of_mn_has_speed_use_of_the_dictionary_and_accuracy_before_adaptation(tmp_path: Path) -> None:
+    rows: list[dict[str, float]] = []
+    run(tmp_path, make_config(epochs=1), make_data(), lambda event: rows.append(event.figures))
+    row = rows[-1]
+    assert row["rows_per_second"] > 0
+    assert 0 < row["share_in_use"] <= 1
+    assert 0 <= row["val_before_accuracy"] <= 100
 
 
 def test_patience_ends_a_run_that_no_longer_improves(tmp_path: Path) -> None:
@@ -193,6 +150,67 @@ def test_loss_that_is_no_number_stops_the_run_and_says_where(tmp_path: Path) -> 
         MNError, match=r"became nan at iteration \d+ .* lr 0\.01; the last finite values: loss \d"
     ):
         run(tmp_path, make_config("vanilla", regression=True), data)
+
+
+def test_divergence_tells_of_the_epochs_before(tmp_path: Path) -> None:
+    """A target turns into no number after the first epoch: what was good until then is named."""
+    data = make_data(regression=True)
+    last = epoch_order(30, seed=0, epoch=1)[-1]  # 4 steps an epoch: it comes at iteration 7
+
+    def spoil(event: Event) -> None:
+        if event.what == "epoch":
+            data.train.y[last] = float("nan")
+
+    with pytest.raises(
+        MNError,
+        match=r"^made vanilla-seed0: the loss became nan at iteration 7 \(epoch 2\) with lr 0\.01; the last "
+        r"finite values: loss \d\S*, after epoch 1: val_loss \d\S*  train_loss \d",
+    ):
+        run(tmp_path, make_config("vanilla", regression=True), data, spoil)
+
+
+def test_divergence_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
+    """With the cause mended the run goes on from there, to the weights that it would have had."""
+    config, data = make_config("vanilla", regression=True), make_data(regression=True)
+    undisturbed = run(tmp_path / "a", config, data)
+    last = epoch_order(30, seed=0, epoch=0)[-1]  # in the fourth and last step of the epoch
+    right = data.train.y[last].clone()
+    data.train.y[last] = float("nan")
+    with pytest.raises(MNError, match="became nan at iteration 3"):
+        run(tmp_path / "b", config, data)
+    saved = Checkpoints(tmp_path / "b").load(torch.device("cpu"))
+    assert saved is not None
+    assert saved["state"]["iteration"] == 3
+    data.train.y[last] = right
+    assert_equal_weights(undisturbed, run(tmp_path / "b", config, data))
+
+
+def test_out_of_memory_names_the_settings_to_lower(tmp_path: Path) -> None:
+    """A dictionary larger than any address space, so that no machine even tries."""
+    with pytest.raises(
+        MNError,
+        match=r"^made mn-seed0: out of memory \(.*\); "
+        r"lower train.batch_size \(now 8\) or model.S \(now 10{14}\)",
+    ):
+        run(tmp_path, make_config(S=10**14), make_data())
+
+
+@pytest.mark.parametrize("method", ["vanilla", "mn_ifilm", "maxl"])
+@pytest.mark.parametrize("change", [{"channels_last": False}, {"workers": 2}], ids=["layout", "workers"])
+def test_how_a_run_is_computed_changes_nothing_but_rounding(
+    tmp_path: Path, method: str, change: dict[str, int]
+) -> None:
+    config, data = make_config(method, backbone="convnet4", epochs=1, lr=1e-3, augment="light"), make_images()
+    plain = history(run(tmp_path / "plain", config, data))
+    changed = history(run(tmp_path / "changed", config, data, execution=EXECUTION.model_copy(update=change)))
+    assert changed[0] == pytest.approx(plain[0], rel=1e-4)
+
+
+def test_how_a_run_is_computed_is_no_part_of_its_identity() -> None:
+    identity = make_config().identity()
+    named = set(identity).union(*(group for group in identity.values() if isinstance(group, dict)))
+    assert named.isdisjoint(ExecutionSettings.model_fields)
+    assert {"device", "workers", "channels_last", "compile", "jobs"} <= set(ExecutionSettings.model_fields)
 
 
 def test_decay_spares_dictionary_alpha_and_linear_heads() -> None:

@@ -12,7 +12,7 @@ from mn.data.split import Standardisation
 from mn.engine.build import ModelShape, build_model
 from mn.engine.modelfile import load_model, save_model
 from mn.errors import MNError
-from tests.mn.engine.test_fit import make_config
+from tests.mn.engine.make import make_config
 
 
 @pytest.mark.parametrize("method", ["vanilla", "mn"])

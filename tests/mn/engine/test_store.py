@@ -133,3 +133,13 @@ def test_removed_run_is_gone(tmp_path: Path) -> None:
     assert store.remove(run)
     assert store.finished("k") is None
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_store_is_listed_while_a_run_replaces_its_files(tmp_path: Path) -> None:
+    """As a link to nothing is, so is a file renamed since its folder was read: listed, but gone."""
+    store = RunStore(tmp_path)
+    with store.claim("k", config()) as work:
+        (work / "checkpoint.pt").symlink_to(work / "nothing")
+        (run,) = store.entries()
+        assert run.modified > 0
+        assert run.size == (work / "run.json").stat().st_size
