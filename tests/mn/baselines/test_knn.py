@@ -25,6 +25,7 @@ def make(
 
     return SplitData(
         task="regression" if regression else "classification",
+        kind="table",
         num_classes=0 if regression else 2,
         num_targets=1 if regression else 0,
         standardisation=Standardisation(),

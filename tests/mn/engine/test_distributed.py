@@ -445,7 +445,7 @@ def test_torchrun_ends_all_ranks_when_one_fails(tmp_path: Path) -> None:
         [sys.executable, *command],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
     )
     assert ended.returncode != 0
