@@ -77,13 +77,12 @@ def on_cluster(
     topic = f"mn-{uuid4().hex}"
     module = type(tasks[0]).__module__
     with _connected(scheduler, patience) as client:
-        client.subscribe_topic(topic, lambda event: inbox.put(_Told.read(event)))
+        client.subscribe_topic(topic, lambda logged: inbox.put(_read(logged)))
         workers = _Workers(client, scheduler, module, shared, patience)
         workers.expect()
         waiting = deque(range(len(tasks)))
         running: dict[Any, _Placed] = {}  # by their futures
         lost = [0] * len(tasks)
-        names = [f"task {number + 1}" for number in range(len(tasks))]
         failure: BaseException | None = None
         while waiting or running:
             free = workers.look(busy={placed.worker for placed in running.values()})
@@ -96,13 +95,12 @@ def on_cluster(
                 if lost[placed.task] < losses:
                     waiting.append(placed.task)
                 else:
-                    failure = failure or _deadly(names[placed.task])
+                    failure = failure or _deadly(tasks[placed.task].name)
             while waiting and free:
                 placed = _Placed(waiting.popleft(), free.pop())
                 future = client.submit(
                     _work,
                     pickle.dumps(tasks[placed.task]),
-                    placed.task,
                     topic,
                     pure=False,
                     workers=[workers.able[placed.worker]],
@@ -113,9 +111,8 @@ def on_cluster(
                 message = inbox.get(timeout=LOOK_SECONDS)
             except Empty:
                 continue
-            if isinstance(message, _Told):
-                names[message.task] = message.event.run
-                progress(message.event)
+            if isinstance(message, Event):
+                progress(message)
             elif message in running:  # not one that was cancelled above
                 if message.status == "cancelled":
                     raise _lost(scheduler)
@@ -123,7 +120,7 @@ def on_cluster(
                 if message.status == "error":
                     error = message.exception(timeout=patience)
                     failure = failure or (
-                        _deadly(names[placed.task]) if isinstance(error, KilledWorker) else error
+                        _deadly(tasks[placed.task].name) if isinstance(error, KilledWorker) else error
                     )
                     continue
                 try:
@@ -144,25 +141,6 @@ class _Placed:
 
     task: int
     worker: str
-
-
-@dataclass(frozen=True)
-class _Told:
-    """What a worker tells: an event, and the number of the task that it is of."""
-
-    task: int
-    event: Event
-
-    def plain(self) -> dict[str, Any]:
-        return {"task": self.task, "event": asdict(self.event)}
-
-    @classmethod
-    def read(cls, logged: tuple[float, dict[str, Any]]) -> _Told:
-        """From what the scheduler hands on: the time, and ``plain()`` with the worker's address added."""
-        _, told = logged
-        event = Event(**told["event"])
-        # the scheduler's messages turn lists into tuples
-        return cls(told["task"], replace(event, history=list(event.history)))
 
 
 @dataclass
@@ -264,12 +242,19 @@ def _flaw(module: str, code: str, token: Path | None) -> str | None:
     return None
 
 
-def _work(payload: bytes, number: int, topic: str) -> Any:
+def _read(logged: tuple[float, dict[str, Any]]) -> Event:
+    """The event in what the scheduler hands on: the time, and the message with the worker's address added."""
+    event = Event(**logged[1]["event"])
+    # the scheduler's messages turn lists into tuples
+    return replace(event, history=list(event.history))
+
+
+def _work(payload: bytes, topic: str) -> Any:
     """On a worker: do a task. It comes as bytes so that the scheduler need not load what it is made of."""
     worker = get_worker()
 
     def tell(event: Event) -> None:
-        worker.log_event(topic, _Told(number, event).plain())
+        worker.log_event(topic, {"event": asdict(event)})
 
     task = pickle.loads(payload)  # noqa: S301  made by the submitting process
     with _one_at_a_time:

@@ -136,6 +136,10 @@ class _Task:
     stop: StopRequest
     ranks: Ranks
 
+    @property
+    def name(self) -> str:
+        return self.config.name
+
     def __call__(self, progress: Callable[[Event], None]) -> MNError | Interrupted | None:
         """Compute the run. What a user can act on is handed back, so that the other runs go on."""
         try:

@@ -23,6 +23,11 @@ Outcome = TypeVar("Outcome", covariant=True)
 class Task(Protocol[Outcome]):
     """Something to do that tells of its progress. It has to be picklable."""
 
+    @property
+    def name(self) -> str:
+        """What it is called in messages."""
+        ...
+
     def __call__(self, progress: Callable[[Event], None]) -> Outcome: ...
 
 

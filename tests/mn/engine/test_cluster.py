@@ -69,9 +69,10 @@ class UntilStopped:
     """Tells that it runs, then works until a stop is asked for; gives up if that takes too long."""
 
     stop: StopRequest
+    name: str = "endless"
 
     def __call__(self, progress: Callable[[Event], None]) -> Interrupted | None:
-        progress(Event("endless", "start"))
+        progress(Event(self.name, "start"))
         deadline = time.monotonic() + 20
         while not self.stop.made:
             if time.monotonic() > deadline:
@@ -81,8 +82,10 @@ class UntilStopped:
 
 @dataclass(frozen=True)
 class Fails:
+    name: str = "fails"
+
     def __call__(self, progress: Callable[[Event], None]) -> str:
-        progress(Event("fails", "start"))
+        progress(Event(self.name, "start"))
         raise ZeroDivisionError("a mistake in a task")
 
 
