@@ -10,7 +10,8 @@ from mn.baselines.maxl import LabelGenerator, MAXLNetwork
 from mn.baselines.wide import WideLayer
 from mn.data.split import SplitData
 from mn.engine.config import NetworkSettings, RunConfig
-from mn.nn import CosineHead, DotHead, Head, MetaNeighborhoods, MLPHead, Vanilla, insert_ifilm
+from mn.errors import MNError
+from mn.nn import CosineHead, DotHead, Head, IFiLM, MetaNeighborhoods, MLPHead, Vanilla, insert_ifilm
 from mn.nn.backbones import build_backbone
 
 
@@ -44,6 +45,11 @@ def build_model(
     backbone, num_features = _backbone(network, shape)
     if config.ifilm:
         insert_ifilm(backbone, S_l=config.ifilm.S_l)
+        if not any(isinstance(module, IFiLM) for module in backbone.modules()):
+            raise MNError(
+                f"{config.dataset}, {config.method}: iFiLM sits behind BatchNorm layers, and backbone "
+                f"{network.backbone} has none; use another, or leave {config.method} out of methods"
+            )
     if config.maxl:
         return MAXLNetwork(
             backbone,

@@ -17,6 +17,7 @@ from mn.engine.config import RunConfig
 from mn.engine.distributed import Ranks
 from mn.engine.learners import make_learner
 from mn.engine.modelfile import load_model, save_model
+from mn.errors import MNError
 from tests.mn.engine.make import EXECUTION, history, make_config, make_images, run
 
 CPU = torch.device("cpu")
@@ -132,3 +133,10 @@ def test_backbone_is_compiled_on_request_and_not_by_itself_on_a_cpu(
         losses.append(history(run(tmp_path / str(choice), config, data, execution=execution))[0]["val_loss"])
         assert len(compiled) == times, choice
     assert losses == pytest.approx([losses[0]] * 3, rel=1e-5)
+
+
+def test_ifilm_is_refused_where_there_is_no_batchnorm() -> None:
+    """It would do nothing there, and its row of a table would be vanilla's."""
+    config = make_config("vanilla_ifilm", backbone="torchvision:squeezenet1_1")
+    with pytest.raises(MNError, match=r"made, vanilla_ifilm: iFiLM .* torchvision:squeezenet1_1 has none"):
+        build_model(config, ModelShape((3, 32, 32), num_classes=2))
