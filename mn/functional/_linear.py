@@ -87,8 +87,10 @@ def neighbors(network: Network, keys: Tensor, values: Tensor) -> Neighbors:
         errors = [δ]
         for (W, _), a in zip(reversed(layers[1:]), reversed(inputs[1:]), strict=True):
             δ = δ @ W
-            # at a = 0 the derivative of relu is 0, as in autograd
-            δ = torch.where(a > 0, δ, 0) if activation == "relu" else δ * (1 - a.square())
+            # At a = 0 the derivative of relu is 0, as in autograd. Its own operator, because the derivative of
+            # torch.where sums over a zero that nobody asked for, which is a sixth of a training step.
+            relu = activation == "relu"
+            δ = torch.ops.aten.threshold_backward(δ, a.detach(), 0) if relu else δ * (1 - a.square())
             errors.append(δ)
     return Neighbors(inputs, errors[::-1], values)
 
@@ -158,6 +160,8 @@ def _lifted(layer: Layer) -> Layer:
 def _linear(a: Tensor, layer: Layer) -> Tensor:
     """Keys through a layer: ``(S, in)`` or ``(B, S, in)`` -> ``(S, out)`` or ``(B, S, out)``."""
     W, b = layer
+    if W.ndim == 2:
+        return torch.nn.functional.linear(a, W, b)
     out = a @ W.mT
     return out if b is None else out + b.unsqueeze(-2)
 
