@@ -80,7 +80,7 @@ def rows(rounds: int = 3, count: int = 40_000, per_image_count: int = 4_096) -> 
         )
         pipelines: dict[str, Callable[[], Iterator[Tensor]]] = {
             "torchvision, per image (PIL), 2 processes": lambda: iter(per_image),
-            "mn, batched, 2 threads": lambda: (as_input(x) for x, _ in loader.epoch(next(epochs))),
+            "mn, batched, 2 threads": lambda: (as_input(batch.x) for batch in loader.epoch(next(epochs))),
         }
         best = dict.fromkeys(pipelines, 0.0)
         for _ in range(rounds + 1):  # the first also starts the workers

@@ -285,7 +285,7 @@ def _run_config(
     if entry.kind != "images":
         training["augment"] = "none"
     if not uses_dictionary(method):
-        training |= {"alpha_lr": 1.0, "dictionary_lr": 1.0}
+        training |= {"alpha_lr": 1.0, "dictionary_lr": 1.0, "value_lr": 1.0}
     if not train["lr_drops"]:
         training["lr_factor"] = 1.0
     config = RunConfig(

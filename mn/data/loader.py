@@ -10,6 +10,7 @@ import hashlib
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,7 +19,20 @@ from mn.data.augment import Policy, augment
 from mn.data.feed import epoch_order
 from mn.data.split import Part
 
-Batch = tuple[Tensor, Tensor]
+
+class Batch(NamedTuple):
+    """Rows of a part."""
+
+    x: Tensor  # (B, …) as they are stored, or augmented
+    y: Tensor  # (B, …)
+    rows: Tensor  # (B,) their places in the part
+    weights: Tensor | None  # (B,) how much each counts in the loss
+
+    def part(self, rows: slice) -> Batch:
+        """Some of them."""
+        weights = None if self.weights is None else self.weights[rows]
+        return Batch(self.x[rows], self.y[rows], self.rows[rows], weights)
+
 
 # Batches augmented together: operations on few images cost more to start than to run.
 _BATCHES = 16
@@ -36,11 +50,11 @@ class Loader:
         workers: Threads that make batches ahead of time; 0 makes them when they are asked for.
 
     Shape:
-        - batches: inputs ``(B, …)`` as they are stored, targets ``(B, …)``
+        - batches: see :class:`Batch`
 
     Example:
         >>> part = Part(torch.arange(5.0).unsqueeze(1), torch.arange(5))
-        >>> [len(y) for _, y in Loader(part, batch_size=2, seed=0).epoch(0)]
+        >>> [len(batch.y) for batch in Loader(part, batch_size=2, seed=0).epoch(0)]
         [2, 2, 1]
     """
 
@@ -70,9 +84,9 @@ class Loader:
         order = epoch_order(len(self._part), seed=self._seed, epoch=epoch)
         blocks = range(start // _BATCHES, -(-len(self) // _BATCHES))
         skip = start % _BATCHES
-        for x, y in self._made(order, epoch, blocks):
-            for first in range(skip * self._batch_size, len(y), self._batch_size):
-                yield x[first : first + self._batch_size], y[first : first + self._batch_size]
+        for block in self._made(order, epoch, blocks):
+            for first in range(skip * self._batch_size, len(block.y), self._batch_size):
+                yield block.part(slice(first, first + self._batch_size))
             skip = 0
 
     def _made(self, order: Tensor, epoch: int, blocks: range) -> Iterator[Batch]:
@@ -99,7 +113,8 @@ class Loader:
         x = self._part.inputs(chosen).to(self._device)
         if self._policy is not None:
             x = augment(x, _generator(self._seed, epoch, block), self._policy)
-        return x, self._part.y[chosen].to(self._device)
+        weights = None if self._part.weights is None else self._part.weights[chosen].to(self._device)
+        return Batch(x, self._part.y[chosen].to(self._device), chosen.to(self._device), weights)
 
 
 def _generator(seed: int, epoch: int, block: int) -> torch.Generator:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import h5py
@@ -28,11 +28,13 @@ class Part:
         x: inputs, of this part alone or, with ``rows``, of the whole data set.
         y: targets of this part ``(n, …)``.
         rows: where in ``x`` this part's inputs are ``(n,)``.
+        weights: how much each row counts in the loss ``(n,)``, 1 on average; None if all count alike.
     """
 
     x: Tensor
     y: Tensor
     rows: Tensor | None = None
+    weights: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -45,17 +47,37 @@ class Part:
 
     def on(self, device: torch.device) -> Part:
         """The same part with all it refers to on a device."""
-        return Part(self.x.to(device), self.y.to(device), self.rows)
+        weights = None if self.weights is None else self.weights.to(device)
+        return Part(self.x.to(device), self.y.to(device), self.rows, weights)
 
 
 @dataclass(frozen=True)
 class Standardisation:
-    """Means and standard deviations of a split's training rows, float64; None where none are applied."""
+    """Means and standard deviations of a split's training rows, float64; None where none are applied.
+
+    ``x_limit ()`` is how many standard deviations from the mean an input may lie: what lies further is taken
+    to lie there. One row with a value that a nearly constant column never had before is else a point so far
+    out that a network's answer to it can outweigh all others in a mean of squares.
+    """
 
     x_mean: Tensor | None = None
     x_std: Tensor | None = None
     y_mean: Tensor | None = None
     y_std: Tensor | None = None
+    x_limit: Tensor | None = None
+
+    def inputs(self, x: Tensor) -> Tensor:
+        """Raw inputs ``(B, d)`` as a network takes them, float32."""
+        if self.x_mean is None or self.x_std is None:
+            return x
+        x = (x - self.x_mean) / self.x_std
+        return (x if self.x_limit is None else x.clamp(-self.x_limit, self.x_limit)).float()
+
+    def targets(self, y: Tensor) -> Tensor:
+        """Targets ``(B, t)`` in their own unit as a network learns them, float32; classes as they are."""
+        if self.y_mean is None or self.y_std is None:
+            return y
+        return ((y - self.y_mean) / self.y_std).float()
 
 
 @dataclass(frozen=True)
@@ -83,29 +105,23 @@ def load_split(path: Path, split: str) -> SplitData:
         if f"splits/{split}" not in file:
             raise MNError(f"{path}: no split {split}; it has {', '.join(file['splits'])}")
         group = file[f"splits/{split}"]
-        names = ("x_mean", "x_std", "y_mean", "y_std")
-        statistics = {name: group[name][:] for name in names if name in group}
-        y = file["y"][:]
-        if "y_mean" in statistics:
-            y = ((y - statistics["y_mean"]) / statistics["y_std"]).astype(np.float32)
+        stored = [field.name for field in fields(Standardisation) if field.name in group]
+        scale = Standardisation(**{name: torch.as_tensor(group[name][()]) for name in stored})
+        y = scale.targets(torch.from_numpy(file["y"][:]))
         rows = {part: group[part][:] for part in PARTS}
-        targets = {part: torch.from_numpy(y[rows[part]]) for part in PARTS}
+        targets = {part: y[rows[part]] for part in PARTS}
         if file.attrs["kind"] == "images":
             images = _mapped(path, file["x"])
             parts = {part: Part(images, targets[part], torch.from_numpy(rows[part])) for part in PARTS}
         else:
-            x = file["x"][:]
-            if "x_mean" in statistics:
-                x = ((x - statistics["x_mean"]) / statistics["x_std"]).astype(np.float32)
-            parts = {part: Part(torch.from_numpy(x[rows[part]]), targets[part]) for part in PARTS}
+            x = scale.inputs(torch.from_numpy(file["x"][:]))
+            parts = {part: Part(x[rows[part]], targets[part]) for part in PARTS}
         return SplitData(
             task=file.attrs["task"],
             kind=file.attrs["kind"],
             num_classes=len(json.loads(file.attrs["classes"])),
             num_targets=y.shape[1] if file.attrs["task"] == "regression" else 0,
-            standardisation=Standardisation(
-                **{name: torch.from_numpy(value) for name, value in statistics.items()}
-            ),
+            standardisation=scale,
             flip=bool(file.attrs["flip"]),
             **parts,
         )

@@ -79,7 +79,7 @@ def build_model(
         alpha_learned=dictionary.alpha_learned,
         dropout=dictionary.dropout,
         dropout_per=dictionary.dropout_per,
-        key_init=dictionary.key_init,
+        init=dictionary.init,
         key_scale=dictionary.key_scale,
         values=dictionary.values,
         value_range=value_range,
@@ -106,7 +106,8 @@ def _head(network: NetworkSettings, num_features: int, shape: ModelShape) -> Hea
     if network.head == "mlp":
         return MLPHead(
             num_features,
-            shape.num_targets,
+            shape.num_targets or None,
+            num_classes=shape.num_classes or None,
             hidden=tuple(network.hidden),
             activation=network.activation,
         )

@@ -59,7 +59,9 @@ class DictionarySettings(Settings):
 
     S: Count = Field(description="the dictionary's size, a whole number of at least 1")
     T: Positive = Field(description="the attention's temperature, a number above 0")
-    similarity: Literal["cosine", "euclidean"] = Field(description="cosine or euclidean")
+    similarity: Literal["cosine", "euclidean", "rms"] = Field(
+        description="cosine, euclidean, or rms (the Euclidean distance over √d)"
+    )
     steps: Count = Field(description="inner steps, a whole number of at least 1")
     alpha: Literal["scalar", "diagonal", "layer"] = Field(
         description="scalar, diagonal (one rate per feature) or layer (one per layer of an mlp head)"
@@ -70,7 +72,9 @@ class DictionarySettings(Settings):
         description="the share of entries left out in training, from 0 to below 1"
     )
     dropout_per: Literal["batch", "instance"] = Field(description="batch or instance")
-    key_init: Literal["gaussian", "uniform"] = Field(description="gaussian or uniform")
+    init: Literal["gaussian", "uniform", "rows"] = Field(
+        description="gaussian or uniform (random keys and values), or rows (both from training rows)"
+    )
     key_scale: Positive = Field(
         description="keys' standard deviation (gaussian) or half-width (uniform), a number above 0"
     )
@@ -124,6 +128,9 @@ class TrainSettings(Settings):
     lr_factor: Annotated[float, Field(gt=0, le=1)] = Field(description="above 0, at most 1")
     alpha_lr: Positive = Field(description="alpha's learning rate over lr, a number above 0")
     dictionary_lr: Positive = Field(description="the dictionary's learning rate over lr, a number above 0")
+    value_lr: Positive = Field(
+        description="the values' learning rate over that of the dictionary, a number above 0"
+    )
     clip: NonNegative = Field(
         description="gradients are clipped to ±clip elementwise, a number of at least 0 (0 = never)"
     )

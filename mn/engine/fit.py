@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from mn.data.augment import Policy
 from mn.data.feed import as_input, epoch_order
-from mn.data.loader import Loader
+from mn.data.loader import Batch, Loader
 from mn.data.split import SplitData
 from mn.engine.batchnorm import ROWS, recompute_statistics
 from mn.engine.build import ModelShape, build_generator, build_model
@@ -37,7 +37,7 @@ from mn.engine.modelfile import save_model
 from mn.engine.syncbatchnorm import synchronise_batchnorm
 from mn.engine.validate import validate
 from mn.errors import MNError
-from mn.nn import Dictionary
+from mn.nn import Dictionary, MetaNeighborhoods
 
 WEIGHTS = "weights.safetensors"
 HISTORY = "history.json"
@@ -88,18 +88,51 @@ def fit(
         Interrupted: a stop was asked for; the checkpoint is saved.
         MNError: the loss is no longer finite, or the memory does not suffice. The last checkpoint stays.
     """
+    trained = train(
+        config,
+        data,
+        execution=execution,
+        progress=progress,
+        stop=stop,
+        ranks=ranks,
+        checkpoints=Checkpoints(work),
+    )
+    if ranks.main:
+        save_model(output / WEIGHTS, trained.weights, config, ModelShape.of(data), data.standardisation)
+        (output / HISTORY).write_text(json.dumps(trained.history, indent=1), encoding="utf-8")
+        if trained.snapshots:
+            save_file(trained.snapshots, output / SNAPSHOTS)
+    return trained.seconds
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What training gives."""
+
+    weights: dict[str, Tensor]  # of the best epoch, or the last
+    history: list[dict[str, float]]  # a row of figures an epoch
+    snapshots: dict[str, Tensor]  # by "<iteration>/<name>"
+    seconds: float
+
+
+def train(
+    config: RunConfig,
+    data: SplitData,
+    *,
+    execution: ExecutionSettings,
+    progress: Callable[[Event], None],
+    stop: StopRequest | None = None,
+    ranks: Ranks = Ranks(),  # noqa: B008 (frozen)
+    checkpoints: Checkpoints | None = None,
+) -> Trained:
+    """Train one run; with ``checkpoints``, going on from the last. Raises as :func:`fit`."""
     device = resolve_device(execution.device)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), _memory_named(config):
-        trainer = _Trainer(config, data, Checkpoints(work), execution, device, ranks)
+        trainer = _Trainer(config, data, checkpoints, execution, device, ranks)
         trainer.train(execution.checkpoint_seconds, progress, stop)
     state = trainer.state
-    if ranks.main:
-        weights = state.best if trainer.settings.keep == "best" else _copy(trainer.model)
-        save_model(output / WEIGHTS, weights, config, ModelShape.of(data), data.standardisation)
-        (output / HISTORY).write_text(json.dumps(state.history, indent=1), encoding="utf-8")
-        if state.snapshots:
-            save_file(state.snapshots, output / SNAPSHOTS)
-    return state.seconds
+    weights = state.best if trainer.settings.keep == "best" else _copy(trainer.model)
+    return Trained(weights, state.history, state.snapshots, state.seconds)
 
 
 class _Trainer:
@@ -107,7 +140,7 @@ class _Trainer:
         self,
         config: RunConfig,
         data: SplitData,
-        checkpoints: Checkpoints,
+        checkpoints: Checkpoints | None,
         execution: ExecutionSettings,
         device: torch.device,
         ranks: Ranks,
@@ -124,6 +157,8 @@ class _Trainer:
         torch.manual_seed(config.seed)  # every process draws the same weights
         shape = ModelShape.of(data)
         self.model = build_model(config, shape, value_range=_target_range(data))
+        if config.dictionary and config.dictionary.init == "rows":
+            self._fill_dictionary()
         generator = build_generator(config, shape)
         for network in filter(None, (self.model, generator)):
             self._place(network, execution)
@@ -142,12 +177,21 @@ class _Trainer:
         self.look_every = 1 if device.type == "cpu" else _LOOK_EVERY
         self.unseen: list[Tensor] = []  # losses of steps that nobody has looked at yet, (loss, rows)
         self.state = _State()
-        saved = checkpoints.load(device)
+        saved = checkpoints.load(device) if checkpoints else None
         if saved:
             self.learner.load_state_dict(saved["learner"])
             self.state = _State(**saved["state"])
         else:
             self._snapshot()
+
+    def _fill_dictionary(self) -> None:
+        assert isinstance(self.model, MetaNeighborhoods)
+        part = self.data.train
+        if len(part) < 2:
+            raise MNError(f"{self.config.dataset}: init = rows needs two training rows; it has {len(part)}")
+        # Drawn apart from the weights, which are then those of the same network without a dictionary.
+        generator = torch.Generator().manual_seed(_step_seed(self.config.seed, -1, 0))
+        self.model.dictionary.fill(part.inputs(slice(None)), part.y, generator=generator)
 
     def _place(self, network: nn.Module, execution: ExecutionSettings) -> None:
         """Put a network on its device, in the form in which it is trained."""
@@ -162,22 +206,25 @@ class _Trainer:
         if compiled and self.data.kind == "images":
             backbone.compile()
 
-    def train(self, checkpoint_seconds: float, progress: Callable[[Event], None], stop: StopRequest) -> None:
+    def train(
+        self, checkpoint_seconds: float, progress: Callable[[Event], None], stop: StopRequest | None
+    ) -> None:
         state, settings = self.state, self.settings
         name = self.config.name
         progress(Event(name, "start", state.epoch, settings.epochs, history=list(state.history)))
         last_save = last_tick = time.monotonic()
         while state.epoch < settings.epochs and not self._out_of_patience():
             self._schedule()
-            for x, y in self.loader.epoch(state.epoch, start=state.step):
-                self._step(x, y)
+            for batch in self.loader.epoch(state.epoch, start=state.step):
+                self._step(batch)
                 now = time.monotonic()
                 state.seconds += now - last_tick
                 state.epoch_seconds += now - last_tick
                 last_tick = now
                 if len(self.unseen) < self.look_every:
                     continue
-                stopping, saving = self._agree(stop.made, now - last_save >= checkpoint_seconds)
+                asked = stop is not None and stop.made
+                stopping, saving = self._agree(asked, now - last_save >= checkpoint_seconds)
                 if stopping or saving:
                     self._save()
                     last_save = now
@@ -191,15 +238,16 @@ class _Trainer:
             row = state.history[-1]
             progress(Event(name, "epoch", state.epoch, settings.epochs, _shown(row), figures=row))
 
-    def _step(self, x: Tensor, y: Tensor) -> None:
-        state, count = self.state, len(y)
+    def _step(self, batch: Batch) -> None:
+        state, count = self.state, len(batch.y)
         mine = share(count, self.ranks)
         torch.manual_seed(_step_seed(self.config.seed, state.iteration, self.ranks.rank))
         for dictionary in self.dictionaries:
             assert dictionary.generator is not None
             dictionary.generator.manual_seed(_step_seed(self.config.seed, state.iteration, 0))
             dictionary.share = (mine.start, count)
-        loss = self.learner.step(self._input(x[mine]), y[mine], count)
+        batch = batch.part(mine)
+        loss = self.learner.step(batch._replace(x=self._input(batch.x)), count)
         self.unseen.append(torch.stack([loss.double(), torch.tensor(float(count), device=loss.device)]))
         state.step += 1
         state.iteration += 1
@@ -312,7 +360,7 @@ class _Trainer:
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=enabled)
 
     def _save(self) -> None:
-        if self.ranks.main:
+        if self.ranks.main and self.checkpoints:
             self.checkpoints.save({"state": vars(self.state), "learner": self.learner.state_dict()})
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mn.baselines.maxl import LabelGenerator, MAXLNetwork, focal_loss, generator_gradients
+from mn.data.loader import Batch
 from mn.engine.config import MAXLSettings, RunConfig, TrainSettings
 from mn.engine.distributed import Ranks, data_parallel, global_mean, sum_over_ranks
 from mn.engine.optimizers import build_optimizer
@@ -49,8 +50,8 @@ class Learner(ABC):
                 group["initial_lr"] = group["lr"]
 
     @abstractmethod
-    def step(self, x: Tensor, y: Tensor, count: int) -> Tensor:
-        """Train on a batch of which ``x, y`` are this process's rows and ``count`` all rows.
+    def step(self, batch: Batch, count: int) -> Tensor:
+        """Train on a batch: ``batch`` is this process's rows of it, ``count`` how many all are.
 
         Returns:
             The loss summed over this process's rows, as it was before the update.
@@ -97,10 +98,10 @@ class Supervised(Learner):
         self._network = data_parallel(model, device)
         self._clip, self._ranks = settings.clip, ranks
 
-    def step(self, x: Tensor, y: Tensor, count: int) -> Tensor:
+    def step(self, batch: Batch, count: int) -> Tensor:
         self.model.train()
         with self.autocast():
-            loss = task_loss(self._network(x), y)
+            loss = task_loss(self._network(batch.x, batch.rows), batch.y, batch.weights)
         optimizer = self.optimizers["model"]
         optimizer.zero_grad(set_to_none=True)
         global_mean(loss, count, self._ranks).backward()
@@ -137,7 +138,8 @@ class MAXL(Learner):
         self._network, self._generator = network, generator
         self._settings, self._maxl = settings, maxl
 
-    def step(self, x: Tensor, y: Tensor, count: int) -> Tensor:
+    def step(self, batch: Batch, count: int) -> Tensor:
+        x, y = batch.x, batch.y
         network, generator = self._network.train(), self._generator.train()
         with self.autocast():
             gradients = generator_gradients(
@@ -191,11 +193,16 @@ def make_learner(
     return Supervised(model, config.training, device, autocast, ranks)
 
 
-def task_loss(output: Tensor, target: Tensor) -> Tensor:
+def task_loss(output: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
     """Summed over rows: cross entropy for labels ``(B,)``, squared error for targets ``(B, t)``.
 
-    The squared error is averaged over the targets, as in the inner loss.
+    The squared error is averaged over the targets, as in the inner loss. ``weights (B,)`` multiply
+    each row's.
     """
     if target.dtype == torch.int64:
-        return F.cross_entropy(output.float(), target, reduction="sum")
-    return F.mse_loss(output.float(), target, reduction="sum") / target.shape[1]
+        if weights is None:
+            return F.cross_entropy(output.float(), target, reduction="sum")
+        return weights @ F.cross_entropy(output.float(), target, reduction="none")
+    if weights is None:
+        return F.mse_loss(output.float(), target, reduction="sum") / target.shape[1]
+    return weights @ (output.float() - target).square().mean(1)

@@ -37,6 +37,7 @@ class TrainedModel(nn.Module):
     x_std: Tensor | None
     y_mean: Tensor | None
     y_std: Tensor | None
+    x_limit: Tensor | None
 
     def __init__(self, model: nn.Module, standardisation: Standardisation) -> None:
         super().__init__()
@@ -46,10 +47,8 @@ class TrainedModel(nn.Module):
 
     def standardised(self, x: Tensor) -> Tensor:
         """Raw inputs as the network takes them."""
-        x = as_input(x)
-        if self.x_mean is None or self.x_std is None:
-            return x
-        return ((x - self.x_mean) / self.x_std).float()
+        scale = Standardisation(self.x_mean, self.x_std, x_limit=self.x_limit)
+        return scale.inputs(as_input(x))
 
     def forward(self, x: Tensor) -> Tensor:
         output: Tensor = self.model(self.standardised(x))

@@ -39,6 +39,7 @@ def validate(
         if mine.start == mine.stop:
             continue
         x, y = as_input(part.inputs(chosen).to(device)), part.y[chosen].to(device)
+        weights = None if part.weights is None else part.weights[chosen].to(device)
         with autocast():
             if adapting:
                 compared = adapting.compare(x)
@@ -47,7 +48,7 @@ def validate(
             else:
                 outputs = [model(x)]
         for place, output in enumerate(outputs):
-            sums[place, 0] += task_loss(output, y)
+            sums[place, 0] += task_loss(output, y, weights)
             if data.task == "classification":
                 sums[place, 1] += (output.argmax(1) == y).sum()
     total = sum_over_ranks(torch.cat([sums.flatten(), weight])).cpu()

@@ -50,7 +50,9 @@ def attend(
     Args:
         queries: :math:`z`, one row an instance.
         keys: :math:`k`, one row an entry.
-        similarity: ``"cosine"``, or ``"euclidean"`` for the negative Euclidean distance.
+        similarity: ``"cosine"``; ``"euclidean"`` for the negative Euclidean distance; ``"rms"`` for
+            the same over √d, the root of the mean squared difference: T then means the same for
+            inputs of any number of standardised columns.
         temperature: T, above 0.
 
     Shape:
@@ -283,7 +285,7 @@ def adapted_mlp(
     ω = _weights(inputs, keys, similarity, temperature, attention)
     (inputs,) = at_least_float32(inputs)
     plan = plan_for(inputs.device, memory_budget)
-    network = _linear.regressor(layers, alpha, activation)
+    network = _linear.mlp(layers, alpha, activation, _linear.squared_error)
     near = _linear.neighbors(network, keys, values)
     return _linear.adapted(inputs, network, near, ω, steps, plan)
 

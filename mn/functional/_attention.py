@@ -59,7 +59,8 @@ def scores(queries: Tensor, indexed: Tensor, similarity: str) -> Tensor:
             return normalize(queries) @ indexed.mT
         # Not ‖z‖² + ‖k‖² − 2⟨z,k⟩: in float32 that loses half the digits of a small distance.
         # cdist's derivative at distance zero is zero, so a key on top of a query is finite.
-        return -torch.cdist(queries, indexed, compute_mode="donot_use_mm_for_euclid_dist")
+        distances = torch.cdist(queries, indexed, compute_mode="donot_use_mm_for_euclid_dist")
+        return -distances if similarity == "euclidean" else distances * -(queries.shape[1] ** -0.5)
 
 
 def softmax(sim: Tensor, inverse_temperature: float | Tensor, *, without: Tensor | None = None) -> Tensor:

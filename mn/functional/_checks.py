@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-SIMILARITIES = ("cosine", "euclidean")
+SIMILARITIES = ("cosine", "euclidean", "rms")
 ACTIVATIONS = ("relu", "tanh")
 
 

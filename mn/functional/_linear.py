@@ -54,13 +54,13 @@ def classifier(weight: Tensor, bias: Tensor | None, alpha: Tensor | float) -> Ne
     return Network([_lifted((weight, bias))], [rate], "relu", cross_entropy_error)
 
 
-def regressor(layers: Sequence[Layer], alpha: Tensor | float, activation: str) -> Network:
-    """An MLP with squared error; α is one rate, or one a layer."""
+def mlp(layers: Sequence[Layer], alpha: Tensor | float, activation: str, error: Error) -> Network:
+    """An MLP; α is one rate, or one a layer."""
     if isinstance(alpha, Tensor) and alpha.ndim == 1:
         rates: list[Rate] = [(a, a) for a in alpha.unbind()]
     else:
         rates = [(alpha, alpha)] * len(layers)
-    return Network([_lifted(layer) for layer in layers], rates, activation, squared_error)
+    return Network([_lifted(layer) for layer in layers], rates, activation, error)
 
 
 class Neighbors(NamedTuple):
@@ -87,7 +87,7 @@ def neighbors(network: Network, keys: Tensor, values: Tensor) -> Neighbors:
         errors = [δ]
         for (W, _), a in zip(reversed(layers[1:]), reversed(inputs[1:]), strict=True):
             δ = δ @ W
-            # At a = 0 the derivative of relu is 0, as in autograd. Its own operator, because the derivative of
+            # At a = 0 the derivative of relu is 0, as in autograd. Its own operator, because that of
             # torch.where sums over a zero that nobody asked for, which is a sixth of a training step.
             relu = activation == "relu"
             δ = torch.ops.aten.threshold_backward(δ, a.detach(), 0) if relu else δ * (1 - a.square())

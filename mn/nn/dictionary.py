@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -9,9 +11,10 @@ from torch import Tensor, nn
 from mn import functional
 from mn.functional import _attention, _checks
 
-KEY_INITS = ("gaussian", "uniform")
+INITS = ("gaussian", "uniform", "rows")
 VALUES = ("learned", "fixed")
 DROPOUTS = ("batch", "instance")
+_SURE = 0.9  # what a training row's own class has of its entry's probabilities at the start
 
 
 class Dictionary(nn.Module):
@@ -27,7 +30,8 @@ class Dictionary(nn.Module):
         num_features: d, the size of a key.
         num_classes: C, for classification.
         num_outputs: the number of targets, for regression.
-        key_init: ``"gaussian"`` or ``"uniform"``.
+        init: how the entries start: keys ``"gaussian"`` or ``"uniform"``, with random values; or both
+            from training ``"rows"``, which :meth:`fill` takes.
         key_scale: standard deviation, or half-width, of the keys at the start.
         values: ``"learned"``; ``"fixed"``, random one-hot classes (or targets) that stay.
         value_range: where regression targets start, uniformly.
@@ -36,7 +40,7 @@ class Dictionary(nn.Module):
         dropout: the part of the entries left out in training.
         dropout_per: ``"batch"`` draws the entries once for the batch, which also saves their share
             of the work; ``"instance"`` draws them for every instance.
-        similarity: ``"cosine"``, or ``"euclidean"`` for the negative distance.
+        similarity: ``"cosine"``, ``"euclidean"`` or ``"rms"``, see :func:`mn.functional.attend`.
         temperature: T, fixed.
 
     Shape:
@@ -49,6 +53,7 @@ class Dictionary(nn.Module):
     """
 
     fixed_values: Tensor
+    origins: Tensor | None  # (S,) the training row that each entry started as, -1 for none
     # Dropout draws from here if it is set, else from PyTorch's global generator. Training sets it: processes
     # that share a batch have to leave out the same entries, whatever else each of them draws.
     generator: torch.Generator | None = None
@@ -62,7 +67,7 @@ class Dictionary(nn.Module):
         *,
         num_classes: int | None = None,
         num_outputs: int | None = None,
-        key_init: str = "gaussian",
+        init: str = "gaussian",
         key_scale: float = 0.05,
         values: str = "learned",
         value_range: tuple[float, float] = (-1.0, 1.0),
@@ -83,7 +88,7 @@ class Dictionary(nn.Module):
             )
         width = (num_classes or 0) + (num_outputs or 0)
         _checks.at_least("num_outputs" if num_classes is None else "num_classes", width, 1)
-        _checks.one_of("key_init", key_init, KEY_INITS)
+        _checks.one_of("init", init, INITS)
         _checks.one_of("values", values, VALUES)
         _checks.one_of("dropout_per", dropout_per, DROPOUTS)
         _checks.one_of("similarity", similarity, _checks.SIMILARITIES)
@@ -92,7 +97,7 @@ class Dictionary(nn.Module):
             raise ValueError(f"dropout: expected 0 <= dropout < 1, got {dropout}")
         self.size, self.num_features = size, num_features
         self.num_classes, self.num_outputs = num_classes, num_outputs
-        self.key_init, self.key_scale = key_init, key_scale
+        self.init, self.key_scale = init, key_scale
         self.value_range, self.value_std, self.sharpening = value_range, value_std, sharpening
         self.dropout, self.dropout_per = dropout, dropout_per
         self.similarity, self.temperature = similarity, temperature
@@ -103,15 +108,22 @@ class Dictionary(nn.Module):
             self.raw_values = nn.Parameter(torch.empty(size, width))
         else:
             self.register_buffer("fixed_values", torch.empty(size, width))
+        if init == "rows":
+            # An entry that is the instance itself would hand it its own answer: two, so that one is left.
+            _checks.at_least("size of a dictionary of rows", size, 2)
+        origins = torch.full((size,), -1) if init == "rows" else None
+        self.register_buffer("origins", origins)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Keys and values anew, at random."""
-        if self.key_init == "gaussian":
-            nn.init.normal_(self.keys, std=self.key_scale)
-        else:
+        """Keys and values anew, at random; those of ``"rows"`` until they are filled."""
+        if self.init == "uniform":
             nn.init.uniform_(self.keys, -self.key_scale, self.key_scale)
-        raw = self.fixed_values if self.raw_values is None else self.raw_values
+        else:
+            nn.init.normal_(self.keys, std=self.key_scale)
+        if self.origins is not None:
+            self.origins.fill_(-1)
+        raw = self._raw
         if self.num_classes is None:
             nn.init.uniform_(raw, *self.value_range)
         elif self.raw_values is not None:
@@ -120,12 +132,42 @@ class Dictionary(nn.Module):
             classes = torch.randint(self.num_classes, (self.size,), device=raw.device)
             raw.copy_(F.one_hot(classes, self.num_classes))
 
+    @torch.no_grad()
+    def fill(self, features: Tensor, targets: Tensor, *, generator: torch.Generator | None = None) -> None:
+        r"""Start from rows of the training part: :math:`k_j = z_{r_j}, v_j = y_{r_j}`, drawn without repeats.
+
+        From fewer rows than entries some are drawn again. A class becomes probabilities of which it has
+        nine tenths, so that the values can still move.
+
+        Shape:
+            features ``(N, d)``; targets ``(N,)`` classes, or ``(N, out)``
+        """
+        if self.origins is None:
+            raise ValueError(f"expected a dictionary with init='rows' to fill, got init={self.init!r}")
+        N = len(features)
+        _checks.matrix("features", features, columns=self.num_features)
+        _checks.at_least("rows to fill a dictionary from", N, 2)
+        orders = [torch.randperm(N, generator=generator) for _ in range(-(-self.size // N))]
+        rows = torch.cat(orders)[: self.size].to(features.device)
+        self.keys.copy_(features[rows])
+        self.origins.copy_(rows)
+        if self.num_classes is None:
+            self._raw.copy_(targets[rows])
+            return
+        v = F.one_hot(targets[rows], self.num_classes)
+        if self.raw_values is None or self.num_classes == 1:
+            self._raw.copy_(v)
+        else:
+            self._raw.copy_(v * (math.log(_SURE / (1 - _SURE) * (self.num_classes - 1)) / self.sharpening))
+
+    @property
+    def _raw(self) -> Tensor:
+        return self.fixed_values if self.raw_values is None else self.raw_values
+
     @property
     def values(self) -> Tensor:
         """v: class probabilities ``(S, C)``, or targets ``(S, out)``."""
-        if self.raw_values is None:
-            return self.fixed_values
-        return self._values(self.raw_values)
+        return self._values(self._raw)
 
     def attend(self, features: Tensor) -> Tensor:
         """ω(z, k) over all entries, without dropout: ``(B, d) -> (B, S)``."""
@@ -133,37 +175,48 @@ class Dictionary(nn.Module):
             features, self.keys, similarity=self.similarity, temperature=self.temperature
         )
 
-    def draw(self, B: int) -> tuple[Tensor, Tensor, Tensor | None]:
+    def draw(self, B: int, rows: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
         """Keys and values of the entries in use, and which of them an instance does not see.
 
-        All of them and ``None`` but for dropout in training: per batch, fewer entries; per
-        instance, all of them and a mask ``(B, S)``.
+        All of them and ``None`` but in training. Dropout per batch leaves fewer entries, per instance all
+        of them and a mask ``(B, S)``. An instance does not see the entries that started as itself:
+        ``rows (B,)`` says which training rows the batch is of.
         """
-        if not self.training or self.dropout == 0:
+        if not self.training:
             return self.keys, self.values, None
-        kept = max(1, round(self.size * (1 - self.dropout)))
+        keys, values, origins, without = self._dropped(B)
+        if rows is not None and origins is not None:
+            own = rows.unsqueeze(1) == origins  # (B, S')
+            without = own if without is None else without | own
+        return keys, values, without
+
+    def _dropped(self, B: int) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """Keys, values and origins of the entries that dropout leaves, and its mask."""
+        if self.dropout == 0:
+            return self.keys, self.values, self.origins, None
+        # of entries that started as rows an instance may have to do without its own
+        kept = max(1 if self.origins is None else 2, round(self.size * (1 - self.dropout)))
         device = self.keys.device
         source = device if self.generator is None else self.generator.device
         if self.dropout_per == "batch":
             # sorted, so that the rows are read in order
             order = torch.randperm(self.size, device=source, generator=self.generator)
             index = order[:kept].sort().values.to(device)
-            if self.raw_values is None:
-                return self.keys[index], self.fixed_values[index], None
-            return self.keys[index], self._values(self.raw_values[index]), None
+            origins = None if self.origins is None else self.origins[index]
+            return self.keys[index], self._values(self._raw[index]), origins, None
         first, rows = self.share or (0, B)
         draws = torch.rand(rows, self.size, device=source, generator=self.generator)[first : first + B]
         index = draws.topk(self.size - kept, dim=1, sorted=False).indices
         without = torch.zeros_like(draws, dtype=torch.bool).scatter_(1, index, True)
-        return self.keys, self.values, without.to(device)
+        return self.keys, self.values, self.origins, without.to(device)
 
-    def forward(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, features: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Keys, values and attention of the entries in use: all, or in training a draw of them.
 
         ``(B, d) -> (S', d), (S', C), (B, S')`` with S' = S but for dropout per batch.
         """
         _checks.neighbors(features, self.keys, names=("features", "keys"))
-        keys, values, without = self.draw(features.shape[0])
+        keys, values, without = self.draw(features.shape[0], rows)
         sim = _attention.scores(features, _attention.index(keys, self.similarity), self.similarity)
         return keys, values, _attention.softmax(sim, 1 / self.temperature, without=without)
 
@@ -176,7 +229,8 @@ class Dictionary(nn.Module):
         )
 
     def _values(self, raw: Tensor) -> Tensor:
-        return raw if self.num_classes is None else (self.sharpening * raw).softmax(1)
+        given = self.raw_values is None or self.num_classes is None
+        return raw if given else (self.sharpening * raw).softmax(1)
 
 
 def share_in_use(weight: Tensor) -> float:

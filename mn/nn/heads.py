@@ -219,11 +219,12 @@ class DotHead(Head):
 
 
 class MLPHead(Head):
-    """An MLP all of whose layers are adapted; the paper's regressor.
+    """An MLP all of whose layers are adapted; the paper's regressor, or a classifier of its kind.
 
     Args:
         num_features: d.
-        num_outputs: targets an instance.
+        num_outputs: targets an instance, for regression: the inner loss is the squared error; or
+        num_classes: C, for classification: the outputs are logits, the inner loss the cross entropy.
         hidden: widths of the layers between; ``()`` is a linear regressor.
         activation: ``"relu"`` or ``"tanh"``.
 
@@ -239,16 +240,23 @@ class MLPHead(Head):
     def __init__(
         self,
         num_features: int,
-        num_outputs: int,
+        num_outputs: int | None = None,
         *,
+        num_classes: int | None = None,
         hidden: tuple[int, ...] = (256, 256),
         activation: str = "relu",
     ) -> None:
         super().__init__()
         _checks.one_of("activation", activation, _checks.ACTIVATIONS)
-        self.num_features, self.num_outputs = num_features, num_outputs
+        if (num_outputs is None) == (num_classes is None):
+            raise ValueError(
+                "expected one of num_outputs and num_classes, "
+                f"got num_outputs={num_outputs}, num_classes={num_classes}"
+            )
+        self.num_features, self.num_classes = num_features, num_classes
+        self.num_outputs = (num_outputs or 0) + (num_classes or 0)
         self.activation = activation
-        widths = (num_features, *hidden, num_outputs)
+        widths = (num_features, *hidden, self.num_outputs)
         self.layers = nn.ModuleList(nn.Linear(before, after) for before, after in itertools.pairwise(widths))
         self.reset_parameters()
 
@@ -298,4 +306,5 @@ class MLPHead(Head):
 
     def _network(self, alpha: Tensor | float) -> _linear.Network:
         layers = [(layer.weight, layer.bias) for layer in self.linears]
-        return _linear.regressor(layers, alpha, self.activation)
+        error = _linear.squared_error if self.num_classes is None else _linear.cross_entropy_error
+        return _linear.mlp(layers, alpha, self.activation, error)

@@ -43,7 +43,7 @@ class Vanilla(nn.Module):
         z: Tensor = self.backbone(x)
         return z
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, rows: Tensor | None = None) -> Tensor:  # noqa: ARG002 (as with a dictionary)
         out: Tensor = self.head(self.backbone(x))
         return out
 
@@ -71,15 +71,15 @@ class MetaNeighborhoods(nn.Module):
         num_outputs: the number of targets, for regression.
         S: entries of the dictionary.
         head: ``"cosine"``, ``"dot"``, ``"mlp"``, or a :class:`mn.nn.Head`. By default ``"cosine"``
-            for classes, ``"mlp"`` for targets.
+            for classes, ``"mlp"`` for targets, which take no other.
         hidden, activation: of the ``"mlp"`` head.
         T: temperature of the attention.
-        similarity: ``"cosine"`` or ``"euclidean"``.
+        similarity: ``"cosine"``, ``"euclidean"`` or ``"rms"``, see :func:`mn.functional.attend`.
         steps: inner steps.
         alpha: ``"scalar"``, ``"diagonal"`` (classifiers) or ``"layer"`` (MLP).
         alpha_init, alpha_learned: see :class:`mn.nn.Alpha`.
         dropout, dropout_per: see :class:`mn.nn.Dictionary`, as for
-        dictionary: what else it takes (``key_init``, ``key_scale``, ``values``, ...).
+        dictionary: what else it takes (``init``, ``key_scale``, ``values``, ...).
 
     Shape:
         - what the backbone takes -> ``(B, C)`` logits, or ``(B, num_outputs)``
@@ -151,10 +151,14 @@ class MetaNeighborhoods(nn.Module):
             raise ValueError(f"backbone: expected features (B, {self.num_features}), got {tuple(z.shape)}")
         return z
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, rows: Tensor | None = None) -> Tensor:
+        """``rows (B,)`` are the training rows of the batch: none is adapted by an entry it has become.
+
+        They matter in training, and to a dictionary that started from rows (``init="rows"``).
+        """
         z = self.features(x)
         if self.training:
-            keys, values, without = self.dictionary.draw(len(z))
+            keys, values, without = self.dictionary.draw(len(z), rows)
             known = self._neighborhood_of(keys, values, constant=False)
         else:
             known, without = self._neighborhood(), None
@@ -277,11 +281,10 @@ def _head(
     activation: str,
 ) -> Head:
     _checks.one_of("head", name, HEADS)
-    if num_outputs is not None and name == "mlp":
-        return MLPHead(d, num_outputs, hidden=hidden, activation=activation)
+    if name == "mlp":
+        return MLPHead(d, num_outputs, num_classes=num_classes, hidden=hidden, activation=activation)
     if num_classes is not None and name == "cosine":
         return CosineHead(d, num_classes)
     if num_classes is not None and name == "dot":
         return DotHead(d, num_classes)
-    task = "classes: expected cosine or dot" if num_outputs is None else "targets: expected mlp"
-    raise ValueError(f"head for {task}, got {name}")
+    raise ValueError(f"head for targets: expected mlp, got {name}")

@@ -32,7 +32,7 @@ BAD_LOGITS: list[tuple[dict[str, Any], str]] = [
     ({"temperature": torch.tensor(-0.2)}, "temperature: expected a number above 0, got -0.2"),
     ({"temperature": torch.ones(2)}, "temperature: expected one number, got shape (2,)"),
     ({"temperature": float("nan")}, "temperature: expected a number above 0, got nan"),
-    ({"similarity": "dot"}, "similarity: expected one of cosine, euclidean, got 'dot'"),
+    ({"similarity": "dot"}, "similarity: expected one of cosine, euclidean, rms, got 'dot'"),
     ({"steps": 0}, "steps: expected a whole number of at least 1, got 0"),
     ({"steps": 1.5}, "steps: expected a whole number of at least 1, got 1.5"),
     ({"memory_budget": 0}, "memory_budget: expected a whole number of at least 1, got 0"),

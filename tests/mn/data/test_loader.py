@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mn.data.augment import Policy
 from mn.data.folds import Split
-from mn.data.loader import Loader
+from mn.data.loader import Batch, Loader
 from mn.data.split import Part, load_split
 from mn.data.write import write_dataset
 from mn.errors import MNError
@@ -40,11 +40,12 @@ def loader(part: Part = TRAIN, **options: Any) -> Loader:
     return Loader(part, **{"batch_size": 3, "seed": 1, "policy": Policy(flip=True), **options})
 
 
-def assert_same(batches: list[tuple[Tensor, Tensor]], others: list[tuple[Tensor, Tensor]]) -> None:
+def assert_same(batches: list[Batch], others: list[Batch]) -> None:
     assert len(batches) == len(others)
-    for (x, y), (other_x, other_y) in zip(batches, others, strict=True):
-        assert torch.equal(x, other_x)
-        assert torch.equal(y, other_y)
+    for batch, other in zip(batches, others, strict=True):
+        assert torch.equal(batch.x, other.x)
+        assert torch.equal(batch.y, other.y)
+        assert torch.equal(batch.rows, other.rows)
 
 
 # --- batches
@@ -58,29 +59,30 @@ def test_workers_change_nothing(workers: int) -> None:
 def test_an_epoch_has_as_many_batches_as_it_says() -> None:
     batches = list(loader(batch_size=4).epoch(0))
     assert len(loader(batch_size=4)) == len(batches) == 26
-    assert [len(y) for _, y in batches] == 25 * [4] + [2]
+    assert [len(batch.y) for batch in batches] == 25 * [4] + [2]
 
 
 def test_an_epoch_has_every_row_once_in_an_order_of_its_own() -> None:
     feed = loader(policy=None)
-    epochs = [torch.cat([y for _, y in feed.epoch(epoch)]).tolist() for epoch in (0, 1)]
+    epochs = [torch.cat([batch.y for batch in feed.epoch(epoch)]).tolist() for epoch in (0, 1)]
     assert sorted(epochs[0]) == sorted(epochs[1]) == SPLIT.train.tolist()
     assert epochs[0] != epochs[1]
 
 
 def test_seeds_have_orders_of_their_own() -> None:
-    one, other = (torch.cat([y for _, y in loader(policy=None, seed=s).epoch(0)]).tolist() for s in (1, 2))
+    feeds = [loader(policy=None, seed=seed) for seed in (1, 2)]
+    one, other = (torch.cat([batch.y for batch in feed.epoch(0)]).tolist() for feed in feeds)
     assert one != other
 
 
 def test_images_keep_their_labels() -> None:
-    for x, y in loader(policy=None).epoch(0):
-        assert torch.equal(x, IMAGES[y])
+    for batch in loader(policy=None).epoch(0):
+        assert torch.equal(batch.x, IMAGES[batch.y])
 
 
 def test_every_epoch_augments_anew() -> None:
     feed = loader(Part(IMAGES[:1], torch.zeros(1)))
-    seen = {x.numpy().tobytes() for epoch in range(4) for x, _ in feed.epoch(epoch)}
+    seen = {batch.x.numpy().tobytes() for epoch in range(4) for batch in feed.epoch(epoch)}
     assert len(seen) == 4
 
 
@@ -107,10 +109,14 @@ def test_a_part_by_rows_feeds_as_the_rows_copied_out() -> None:
 
 def test_a_table_is_fed_as_it_is() -> None:
     x = torch.randn(20, 5, generator=torch.Generator().manual_seed(0))
-    batches = list(loader(Part(x, x[:, :2]), policy=None, workers=1).epoch(0))
-    for inputs, targets in batches:
-        assert torch.equal(inputs[:, :2], targets)
-    inputs = torch.cat([inputs for inputs, _ in batches])
+    part = Part(x, x[:, :2], weights=x[:, 0].abs())
+    batches = list(loader(part, policy=None, workers=1).epoch(0))
+    for batch in batches:
+        assert torch.equal(batch.x[:, :2], batch.y)
+        assert torch.equal(batch.x, x[batch.rows])
+        assert batch.weights is not None
+        assert torch.equal(batch.weights, batch.x[:, 0].abs())
+    inputs = torch.cat([batch.x for batch in batches])
     assert torch.equal(inputs[inputs[:, 0].argsort()], x[x[:, 0].argsort()])
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from mn.data.loader import Batch
 from mn.data.split import Standardisation
 from mn.engine.build import ModelShape, build_generator, build_model
 from mn.engine.config import RunConfig
@@ -80,7 +81,7 @@ def stepped(request: pytest.FixtureRequest) -> Stepped:
     before = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
     x = torch.rand(ROWS, *case.shape.input_shape)
     y = torch.rand(ROWS, TARGETS) if case.head == "mlp" else torch.arange(ROWS) % CLASSES
-    loss = learner.step(x, y, ROWS).item()
+    loss = learner.step(Batch(x, y, torch.arange(ROWS), None), ROWS).item()
     return Stepped(config, case.shape, model, before, loss, x)
 
 

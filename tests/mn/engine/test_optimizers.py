@@ -19,8 +19,9 @@ from mn.nn import CosineHead, DotHead, MetaNeighborhoods, Vanilla, insert_ifilm
 def settings(**changes: Any) -> TrainSettings:
     return TrainSettings(**{
         "optimizer": "adamw", "lr": 0.01, "momentum": 0.9, "weight_decay": 0.1, "batch_size": 8, "epochs": 1,
-        "lr_drops": [], "lr_factor": 0.1, "alpha_lr": 5.0, "dictionary_lr": 3.0, "clip": 0.0, "patience": 0,
-        "augment": "none", "batchnorm": "running", "keep": "last", "snapshots": [], "precision": "fp32",
+        "lr_drops": [], "lr_factor": 0.1, "alpha_lr": 5.0, "dictionary_lr": 3.0, "value_lr": 2.0,
+        "clip": 0.0, "patience": 0, "augment": "none", "batchnorm": "running", "keep": "last",
+        "snapshots": [], "precision": "fp32",
         **changes,
     })  # fmt: skip
 
@@ -66,10 +67,10 @@ def test_every_parameter_is_in_one_group(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_dictionary_and_alpha_have_rates_of_their_own(kind: str) -> None:
-    factors = {"dictionary": 3, "alpha": 5}
+def test_keys_values_and_alpha_have_rates_of_their_own(kind: str) -> None:
+    factors = {"dictionary.keys": 3, "dictionary.raw_values": 6, "alpha.a": 5}
     for name, lr in option(MODELS[kind](), "lr").items():
-        assert lr == pytest.approx(0.01 * factors.get(name.split(".")[0], 1)), name
+        assert lr == pytest.approx(0.01 * factors.get(name, 1)), name
 
 
 @pytest.mark.parametrize(

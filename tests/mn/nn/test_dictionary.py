@@ -30,7 +30,7 @@ def test_it_starts_as_the_paper_says() -> None:
 
 
 def test_uniform_keys_fill_their_square() -> None:
-    keys = Dictionary(4000, 2, num_classes=2, key_init="uniform", key_scale=2.0).keys
+    keys = Dictionary(4000, 2, num_classes=2, init="uniform", key_scale=2.0).keys
     assert keys.abs().max().item() == pytest.approx(2.0, rel=0.01)
     assert keys.mean().abs().item() < 0.1
 
@@ -162,9 +162,9 @@ def test_an_entry_is_in_use_from_a_tenth_of_an_even_share(weight: list[float], s
         ({"num_classes": 0}, "num_classes: expected a whole number of at least 1, got 0"),
         ({"dropout": 1.0}, "dropout: expected 0 <= dropout < 1, got 1.0"),
         ({"dropout_per": "row"}, "dropout_per: expected one of batch, instance, got 'row'"),
-        ({"key_init": "ones"}, "key_init: expected one of gaussian, uniform, got 'ones'"),
+        ({"init": "ones"}, "init: expected one of gaussian, uniform, rows, got 'ones'"),
         ({"values": "free"}, "values: expected one of learned, fixed, got 'free'"),
-        ({"similarity": "l1"}, "similarity: expected one of cosine, euclidean, got 'l1'"),
+        ({"similarity": "l1"}, "similarity: expected one of cosine, euclidean, rms, got 'l1'"),
         ({"temperature": 0}, "temperature: expected a number above 0, got 0"),
     ],
 )

@@ -370,7 +370,6 @@ def test_more_entries_than_there_are_cannot_be_named(k: int) -> None:
     ("change", "message"),
     [
         ({"num_outputs": 2}, "expected one of num_classes and num_outputs, got num_classes=3"),
-        ({"head": "mlp"}, "head for classes: expected cosine or dot, got mlp"),
         ({"head": "linear"}, "head: expected one of cosine, dot, mlp, got 'linear'"),
         ({"head": nn.Linear(4, 3)}, "head: expected one of cosine, dot, mlp or an mn.nn.Head"),
         ({"head": DotHead(5, 3)}, "head: expected 4 features and 3 outputs, got 5 and 3"),
