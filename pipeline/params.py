@@ -27,6 +27,7 @@ from mn.engine.config import (
     Method,
     NeighbourSettings,
     NetworkSettings,
+    Positive,
     RunConfig,
     Settings,
     TrainSettings,
@@ -65,6 +66,9 @@ class DataSettings(Settings):
 
     rows: Count | Literal["all"] = Field(
         description="all, or how many rows to draw with a fixed seed, a whole number of at least 1"
+    )
+    limit: Positive | Literal["none"] = Field(
+        description="how many standard deviations from the mean a table's inputs may lie, above 0, or none"
     )
 
 

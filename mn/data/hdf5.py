@@ -7,6 +7,7 @@
 ``/splits/<name>/{train,validation,test}``  row numbers; ``<name>`` is ``main`` or ``fold0`` … (the paper's
                                            protocol), and ``heldout`` or ``heldout0`` … (a stricter one)
 ``/splits/<name>/{x,y}_{mean,std}``        statistics of that split's training rows (not for images)
+``/splits/<name>/x_limit``                 how many standard deviations from the mean an input may lie
 attributes                                 ``name task kind classes targets flip provenance``, and what a
                                            reader adds: ``coarse_classes domains columns wnids`` as JSON
 =========================================  ==========================================================

@@ -28,14 +28,16 @@ def prepare(
     target: Path,
     *,
     rows: int | None = None,
+    limit: float | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Write ``target`` from the raw folder; ``rows`` keeps that many, drawn with a fixed seed.
 
-    ``tell`` is called with each line a person should read.
+    ``limit`` is how many standard deviations from the mean a table's inputs may lie. ``tell`` is called with
+    each line a person should read.
     """
     if entry.source != "files":
-        _prepare_embedded(entry, raw / f"{entry.name}.npz", target, rows)
+        _prepare_embedded(entry, raw / f"{entry.name}.npz", target, rows, limit)
         return
     files = read_manifest(raw, entry.name)
     content = read(entry, Collection([raw / file.name for file in files]))
@@ -70,6 +72,7 @@ def prepare(
         keep=keep,
         extra={name: array[keep] for name, array in content.extra.items()},
         attributes=attributes,
+        limit=limit,
     )
 
 
@@ -136,7 +139,7 @@ def _chosen(count: int, rows: int | None) -> np.ndarray:
     return np.sort(np.random.default_rng(0).choice(count, rows, replace=False))
 
 
-def _prepare_embedded(entry: Entry, raw: Path, target: Path, rows: int | None) -> None:
+def _prepare_embedded(entry: Entry, raw: Path, target: Path, rows: int | None, limit: float | None) -> None:
     """A set that came as one ``.npz`` of arrays."""
     try:
         with np.load(raw, allow_pickle=False) as file:
@@ -161,7 +164,7 @@ def _prepare_embedded(entry: Entry, raw: Path, target: Path, rows: int | None) -
         splits = {"main": published(part[keep], None, validation=None, seed=0)}
     else:
         splits = all_splits(entry, Content(x=x, y=y), np.arange(len(y)))
-    write_dataset(target, entry, x, y, splits, provenance)
+    write_dataset(target, entry, x, y, splits, provenance, limit=limit)
 
 
 def _as_images(x: np.ndarray) -> np.ndarray:

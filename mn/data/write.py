@@ -32,11 +32,13 @@ def write_dataset(
     keep: np.ndarray | None = None,
     extra: Mapping[str, np.ndarray] | None = None,
     attributes: Mapping[str, object] | None = None,
+    limit: float | None = None,
 ) -> None:
     """Write a data set whole; the same content always gives the same bytes.
 
     Images that are still encoded are decoded now, those of rows ``keep`` (all, if None); every other array
-    is of the rows kept already.
+    is of the rows kept already. ``limit`` is how many standard deviations from the mean an input of a table
+    may lie.
     """
     with replacing(path) as aside, h5py.File(aside, "w", track_order=True) as file:
         if isinstance(x, np.ndarray):
@@ -53,6 +55,8 @@ def write_dataset(
                 group.create_dataset(part, data=getattr(split, part))
             if isinstance(x, np.ndarray) and entry.kind != "images":
                 _write_statistics(group, "x", x[split.train], one_scale=entry.kind == "points")
+                if limit is not None:
+                    group.create_dataset("x_limit", data=limit)
             if entry.task == "regression":
                 _write_statistics(group, "y", y[split.train])
         file.attrs["name"] = entry.name

@@ -109,8 +109,9 @@ class Dictionary(nn.Module):
         else:
             self.register_buffer("fixed_values", torch.empty(size, width))
         if init == "rows":
-            # An entry that is the instance itself would hand it its own answer: two, so that one is left.
             _checks.at_least("size of a dictionary of rows", size, 2)
+        # What dropout leaves at least. Of rows more, as an instance has to do without the entries it is.
+        self.least = 2 if init == "rows" else 1
         origins = torch.full((size,), -1) if init == "rows" else None
         self.register_buffer("origins", origins)
         self.reset_parameters()
@@ -147,8 +148,10 @@ class Dictionary(nn.Module):
         N = len(features)
         _checks.matrix("features", features, columns=self.num_features)
         _checks.at_least("rows to fill a dictionary from", N, 2)
-        orders = [torch.randperm(N, generator=generator) for _ in range(-(-self.size // N))]
+        repeats = -(-self.size // N)
+        orders = [torch.randperm(N, generator=generator) for _ in range(repeats)]
         rows = torch.cat(orders)[: self.size].to(features.device)
+        self.least = repeats + 1
         self.keys.copy_(features[rows])
         self.origins.copy_(rows)
         if self.num_classes is None:
@@ -194,8 +197,7 @@ class Dictionary(nn.Module):
         """Keys, values and origins of the entries that dropout leaves, and its mask."""
         if self.dropout == 0:
             return self.keys, self.values, self.origins, None
-        # of entries that started as rows an instance may have to do without its own
-        kept = max(1 if self.origins is None else 2, round(self.size * (1 - self.dropout)))
+        kept = max(self.least, round(self.size * (1 - self.dropout)))
         device = self.keys.device
         source = device if self.generator is None else self.generator.device
         if self.dropout_per == "batch":
