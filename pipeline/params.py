@@ -3,22 +3,26 @@
 ``auto`` in ``params.yaml`` means: what ``recipes.yaml`` says for that data set. :func:`plan` is the only
 place where that is looked up; everything after it works on complete :class:`RunConfig` objects. A setting is
 taken from the first of these that has it: the variant that ``methods`` names (a row of the paper's Table 3),
-``params.yaml``, the recipe that ``recipe`` names, the method's own settings, the data set's.
+``params.yaml``, the recipe that ``recipe`` names, what a search found, the method's own settings, the data
+set's.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, cast, get_args
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast, get_args
 
-from pydantic import BaseModel, Field, ValidationError, create_model
+from pydantic import BaseModel, Field, ValidationError, create_model, model_validator
 from pydantic.fields import FieldInfo
 
 from mn.data.catalog import Entry, read_catalog
 from mn.engine.config import (
+    BoostingSettings,
     Count,
     DictionarySettings,
     ExecutionSettings,
@@ -30,6 +34,7 @@ from mn.engine.config import (
     Positive,
     RunConfig,
     Settings,
+    TabMSettings,
     TrainSettings,
     WideSettings,
     uses_dictionary,
@@ -52,6 +57,8 @@ _MODEL_GROUPS = (
     WideSettings,
     MAXLSettings,
     NeighbourSettings,
+    BoostingSettings,
+    TabMSettings,
 )
 # What depends on the machine, or on the method, and may be left open in a recipe.
 _LEFT_OPEN = ("precision", "device", "jobs", "workers", "channels_last", "compile", "last_relu")
@@ -59,6 +66,7 @@ _TRAIN_GROUPS = (TrainSettings, ExecutionSettings)
 
 Seed = Annotated[int, Field(ge=0)]
 _Model = TypeVar("_Model", bound=BaseModel)
+Found: TypeAlias = Mapping[Method, Mapping[str, Any]]  # what a search found, by method and setting
 
 
 class DataSettings(Settings):
@@ -111,6 +119,32 @@ class Variant(Change):
     method: Method = Field(description=f"one of {', '.join(METHODS)}")
 
 
+class Round(Change):
+    """A round of a search: candidates for a method, of which the one with the least validation loss stays.
+
+    ``model`` and ``train`` are the round's own (a shorter schedule) and do not stay. ``grid`` is a list of
+    mappings from settings to values, each standing for all combinations of its values.
+    """
+
+    method: Method = Field(description=f"one of {', '.join(METHODS)}")
+    also: list[Method] = Field(default=[], description="a list of methods that take over what is found")
+    grid: list[dict[str, list[Any]]] = Field(
+        min_length=1,
+        description="a list of mappings of settings (T, hidden, weight_decay …) to allowed values",
+    )
+    apply: bool = Field(default=True, description="true, or false to measure without changing anything")
+
+    @model_validator(mode="after")
+    def _allowed(self) -> Round:
+        for key, values in ((key, values) for grid in self.grid for key, values in grid.items()):
+            if key not in (*_ParamsModel.model_fields, *_ParamsTrain.model_fields):
+                raise ValueError(f"no setting {key}")
+            for value in values:
+                section = _ParamsModel if key in _ParamsModel.model_fields else _ParamsTrain
+                section(**{key: value})
+        return self
+
+
 class Alternative(Change):
     """Another recipe for a data set: what differs from its first."""
 
@@ -118,6 +152,7 @@ class Alternative(Change):
     seeds: list[Seed] | None = Field(
         default=None, min_length=1, description="a list of whole numbers of at least 0"
     )
+    search: list[Round] | None = Field(default=None, description="a list of rounds")
 
 
 class Recipe(Settings):
@@ -133,6 +168,7 @@ class Recipe(Settings):
     alternatives: dict[str, Alternative] = Field(
         default={}, description="a mapping of names to settings that differ"
     )
+    search: list[Round] = Field(default=[], description="a list of rounds")
 
 
 class Params(Settings):
@@ -148,6 +184,7 @@ class Params(Settings):
         min_length=1,
         description="auto or a list of whole numbers of at least 0",
     )
+    search: Literal["auto", "none"] = Field(default="auto", description="auto (what the recipe has) or none")
     data: _ParamsData = Field(default=_ParamsData(), description="a mapping of settings")  # type: ignore[valid-type]
     model: _ParamsModel = Field(default=_ParamsModel(), description="a mapping of settings")  # type: ignore[valid-type]
     train: _ParamsTrain = Field(default=_ParamsTrain(), description="a mapping of settings")  # type: ignore[valid-type]
@@ -162,11 +199,108 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Candidate:
+    """What a round of a search tries, and the run that tells how good it is."""
+
+    settings: dict[str, Any]
+    config: RunConfig
+
+
+@dataclass(frozen=True)
 class Plan(Source):
     """What is to be done for one data set, with nothing left open."""
 
     execution: ExecutionSettings
-    runs: list[RunConfig]
+    search: list[Round]  # those whose outcome some run depends on, or is asked for
+    params: Params
+    recipe: Recipe
+    alternative: Alternative
+
+    @property
+    def runs(self) -> list[RunConfig]:
+        """Every run, with the recipe's values for what a search would choose."""
+        return self.final({})
+
+    def final(self, found: Found) -> list[RunConfig]:
+        """Every run of the table, with what a search found."""
+        return [
+            self._config(name, split, seed, found)
+            for name in self._names
+            for split in self.entry.split_names
+            for seed in self._seeds
+        ]
+
+    def candidates(self, stage: Round, found: Found) -> list[Candidate]:
+        """What a round tries, on the first split and seed. What params.yaml or the recipe fixes is fixed."""
+        fixed = {
+            key
+            for change in (self.alternative, cast(Any, self.params))
+            for section in (change.model, change.train)
+            for key, value in section.model_dump().items()
+            if value != "auto"
+        }
+        tried: list[dict[str, Any]] = []
+        for grid in stage.grid:
+            free = {key: values for key, values in grid.items() if key not in fixed}
+            combinations = itertools.product(*free.values()) if free else ()
+            tried += [dict(zip(free, values, strict=True)) for values in combinations]
+        split, seed = self.entry.split_names[0], self._seeds[0]
+        return [
+            Candidate(settings, self._config(stage.method, split, seed, found, stage, settings))
+            for settings in tried
+        ]
+
+    @property
+    def _names(self) -> list[str]:
+        chosen = self.alternative.methods or self.recipe.methods
+        return chosen if self.params.methods == "auto" else self.params.methods
+
+    @property
+    def _seeds(self) -> list[int]:
+        chosen = self.alternative.seeds or self.recipe.seeds
+        return chosen if self.params.seeds == "auto" else self.params.seeds
+
+    def _config(
+        self,
+        name: str,
+        split: str,
+        seed: int,
+        found: Found,
+        stage: Round | None = None,
+        settings: Mapping[str, Any] = MappingProxyType({}),
+    ) -> RunConfig:
+        from mn.engine.devices import default_precision, resolve_device
+
+        variant = _variant(self.recipe, name, self.entry.name)
+        changes: list[Any] = [
+            self.recipe.by_method.get(variant.method, Change()),
+            _found(found.get(variant.method, {})),
+            stage or Change(),
+            self.alternative,
+            self.params,
+            _found(settings),
+            variant,
+        ]
+        model = _overlay(self.recipe.model, *(change.model for change in changes))
+        train = _overlay(self.recipe.train, *(change.train for change in changes))
+        if train["precision"] == "auto":
+            train["precision"] = default_precision(resolve_device(train["device"]))
+        config = _run_config(self.entry, name, variant.method, split, seed, model, train)
+        if not settings:
+            return config
+        shown = " ".join(f"{key}={value}" for key, value in settings.items())
+        return config.model_copy(update={"variant": f"{variant.method} {shown}"})
+
+
+def _found(settings: Mapping[str, Any]) -> Change:
+    """Settings by name as a change of both sections."""
+    sections = {"model": _ParamsModel, "train": _ParamsTrain}
+    return Change(
+        **{
+            name: section(**{key: value for key, value in settings.items() if key in section.model_fields})
+            for name, section in sections.items()
+        }
+    )
 
 
 def read_params(root: Path) -> Params:
@@ -192,32 +326,22 @@ def source(root: Path, dataset: str) -> Source:
 
 def plan(root: Path, dataset: str) -> Plan:
     """Resolve everything for one data set: the recipe's values, overlaid with what params.yaml sets."""
-    from mn.engine.devices import default_precision, resolve_device
-
     params, recipe, entry = _read(root, dataset)
     chosen = _alternative(recipe, params.recipe, dataset)
-    methods = params.methods if params.methods != "auto" else chosen.methods or recipe.methods
-    seeds = params.seeds if params.seeds != "auto" else chosen.seeds or recipe.seeds
-    runs: list[RunConfig] = []
-    for name in methods:
-        variant = _variant(recipe, name, dataset)
-        by_method = recipe.by_method.get(variant.method, Change())
-        model = _overlay(recipe.model, by_method.model, chosen.model, params.model, variant.model)
-        train = _overlay(recipe.train, by_method.train, chosen.train, params.train, variant.train)
-        if train["precision"] == "auto":
-            train["precision"] = default_precision(resolve_device(train["device"]))
-        runs += [
-            _run_config(entry, name, variant.method, split, seed, model, train)
-            for split in entry.split_names
-            for seed in seeds
-        ]
     execution = _overlay(recipe.train, chosen.train, params.train)
-    return Plan(
+    planned = Plan(
         entry=entry,
         data=DataSettings(**_overlay(recipe.data, params.data)),
         execution=_pick(ExecutionSettings, execution),
-        runs=runs,
+        search=[],
+        params=params,
+        recipe=recipe,
+        alternative=chosen,
     )
+    methods = {run.method for run in planned.runs}  # every setting is checked here
+    rounds = [] if params.search == "none" else recipe.search if chosen.search is None else chosen.search
+    needed = [one for one in rounds if methods & {one.method, *one.also}]
+    return replace(planned, search=[one for one in needed if planned.candidates(one, {})])
 
 
 def _variant(recipe: Recipe, name: str, dataset: str) -> Variant:
@@ -275,6 +399,14 @@ def _run_config(
         base["variant"] = name
     if method == "knn":
         return RunConfig(**base, neighbours=_pick(NeighbourSettings, model))
+    if method in ("hgb", "tabm"):
+        if entry.task != "regression":
+            raise MNError(
+                f"{PARAMS}: {entry.name}, {method}: a baseline for regression; leave it out of methods"
+            )
+        if method == "hgb":
+            return RunConfig(**base, boosting=_pick(BoostingSettings, model))
+        return RunConfig(**base, tabm=_pick(TabMSettings, model))
     network, training = {**model}, {**train}
     if model["last_relu"] == "auto":
         # The paper's baselines with a dot product keep it; a cosine wants features of either sign.
@@ -289,7 +421,7 @@ def _run_config(
     if entry.kind != "images":
         training["augment"] = "none"
     if not uses_dictionary(method):
-        training |= {"alpha_lr": 1.0, "dictionary_lr": 1.0, "value_lr": 1.0}
+        training |= {"alpha_lr": 1.0, "dictionary_lr": 1.0, "value_lr": 1.0, "metric_lr": 1.0}
     if not train["lr_drops"]:
         training["lr_factor"] = 1.0
     config = RunConfig(
@@ -314,9 +446,11 @@ def _check_fit(entry: Entry, config: RunConfig) -> None:
     if needs_images != (entry.kind == "images"):
         wanted = "convnet4, say," if entry.kind == "images" else "identity"
         raise MNError(f"{where}: model.backbone = {network.backbone} does not fit {entry.kind}; use {wanted}")
-    if (network.head == "mlp") != (entry.task == "regression"):
-        wanted = "mlp" if entry.task == "regression" else "cosine or dot"
-        raise MNError(f"{where}: model.head = {network.head} does not fit {entry.task}; use {wanted}")
+    # An mlp head takes a table as it is; behind a backbone, and for classes, a linear one is the paper's.
+    if network.head == "mlp" and needs_images:
+        raise MNError(f"{where}: model.head = mlp does not fit {entry.kind}; use cosine or dot")
+    if network.head != "mlp" and entry.task == "regression":
+        raise MNError(f"{where}: model.head = {network.head} does not fit regression; use mlp")
     if network.head == "mlp" and not network.hidden:
         raise MNError(f"{where}: model.hidden = []: an mlp head needs at least one hidden layer")
     if entry.task == "regression" and config.method in ("maxl", "wide"):
@@ -325,6 +459,10 @@ def _check_fit(entry: Entry, config: RunConfig) -> None:
         raise MNError(f"{where}: iFiLM sits behind BatchNorm layers, and backbone identity has none")
     if dictionary is None:
         return
+    if dictionary.init == "rows" and needs_images:
+        raise MNError(
+            f"{where}: model.init = rows needs backbone identity, whose features stay; use gaussian"
+        )
     if (dictionary.alpha == "layer") and network.head != "mlp":
         raise MNError(f"{where}: model.alpha = layer needs an mlp head; use scalar or diagonal")
     if (dictionary.alpha == "diagonal") and network.head == "mlp":

@@ -18,6 +18,7 @@ from mn.errors import MNError
 from mn.files import sha256
 from pipeline.params import plan, read_params
 from pipeline.paths import processed_file, store_folder
+from pipeline.search import named_runs
 from pipeline.train import trained_runs
 
 
@@ -36,6 +37,7 @@ def show_params(root: Path, dataset: str) -> None:
             "data": planned.data.model_dump(),
             "execution": planned.execution.model_dump(),
             "methods": methods,
+            "search": [stage.model_dump(exclude_defaults=True) for stage in planned.search],
         },
         sys.stdout,
     )
@@ -103,7 +105,8 @@ def _referred(root: Path) -> set[str]:
         data_file = root / processed_file(dataset)
         if data_file.exists():
             digest = sha256(data_file)
-            keys |= {key_of(config, digest) for config in plan(root, dataset).runs}
+            named = named_runs(plan(root, dataset), digest, RunStore(store_folder(root)))
+            keys |= {key_of(config, digest) for config in named}
     for folder in sorted((root / "results").glob("*/train")):
         try:
             keys |= {run.key for run in trained_runs(root, folder.parent.name)}

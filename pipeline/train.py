@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,8 +17,9 @@ from mn.engine.runs import compute_runs
 from mn.engine.store import RunStore, StoredRun
 from mn.errors import MNError
 from mn.files import link_or_copy, replacing_folder
-from pipeline.params import Plan, plan
+from pipeline.params import plan
 from pipeline.paths import live_folder, processed_file, store_folder, train_folder
+from pipeline.search import SEARCH, search
 
 RUNS = "runs.json"
 
@@ -33,34 +34,45 @@ def train(root: Path, dataset: str) -> Path:
     if not data_file.exists():
         raise MNError(f"{data_file}: no such file; run: pipeline preprocess {dataset}")
     target = root / train_folder(dataset)
-    with process_group(resolve_device(planned.execution.device)) as ranks, ExitStack() as shown:
-        tell = _shown(root, dataset, planned, shown) if ranks.main else _silent
-        runs = compute_runs(
-            planned.runs,
-            data_file,
-            RunStore(store_folder(root)),
-            execution=planned.execution,
-            progress=tell,
-            ranks=ranks,
-        )
+    with process_group(resolve_device(planned.execution.device)) as ranks:
+
+        def compute(configs: Sequence[RunConfig], title: str, live: Path | None = None) -> list[StoredRun]:
+            with ExitStack() as shown:
+                expected = [_planned(config) for config in configs]
+                tell = _shown(f"{title} {dataset}", expected, live, shown) if ranks.main else _silent
+                return compute_runs(
+                    configs,
+                    data_file,
+                    RunStore(store_folder(root)),
+                    execution=planned.execution,
+                    progress=tell,
+                    ranks=ranks,
+                )
+
+        found, searched = search(planned, compute)
+        runs = compute(planned.final(found), "train", root / live_folder(dataset))
         if ranks.main:
             with replacing_folder(target) as aside:
                 for run in runs:
                     _lay_out(run, aside)
                 index = [{"name": run.config.name, "key": run.key, "variant": run.variant} for run in runs]
                 (aside / RUNS).write_text(json.dumps(index, indent=1), encoding="utf-8")
+                if searched:
+                    (aside / SEARCH).write_text(json.dumps(searched, indent=1), encoding="utf-8")
     return target
 
 
-def _shown(root: Path, dataset: str, planned: Plan, stack: ExitStack) -> Callable[[Event], None]:
-    """Progress for people and figures for ``dvc plots``, until the stack is closed."""
-    expected = [_planned(config) for config in planned.runs]
-    progress = stack.enter_context(run_progress(f"train {dataset}", expected))
-    live = stack.enter_context(LiveMetrics(root / live_folder(dataset), expected))
+def _shown(
+    title: str, expected: list[PlannedRun], live: Path | None, stack: ExitStack
+) -> Callable[[Event], None]:
+    """Progress for people and, in the folder ``live``, figures for ``dvc plots``, until the stack closes."""
+    listeners: list[Callable[[Event], None]] = [stack.enter_context(run_progress(title, expected))]
+    if live is not None:
+        listeners.append(stack.enter_context(LiveMetrics(live, expected)))
 
     def tell(event: Event) -> None:
-        progress(event)
-        live(event)
+        for listener in listeners:
+            listener(event)
 
     return tell
 

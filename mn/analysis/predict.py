@@ -13,6 +13,7 @@ from mn.engine.config import RunConfig
 from mn.engine.devices import resolve_device
 from mn.engine.fit import WEIGHTS
 from mn.engine.modelfile import load_model
+from mn.engine.runs import OF_THEIR_OWN, own_module
 from mn.nn import MetaNeighborhoods
 
 BATCH = 512
@@ -23,10 +24,8 @@ def predict_run(config: RunConfig, folder: Path, data: SplitData) -> dict[str, n
 
     Labels ``(N,)`` for classification, standardised targets ``(N, t)`` for regression.
     """
-    if config.method == "knn":
-        from mn.baselines import knn  # scikit-learn takes seconds to import, and only kNN needs it
-
-        return {"adapted": knn.predict(folder, data, data.test)}
+    if config.method in OF_THEIR_OWN:
+        return {"adapted": own_module(config.method).predict(config, folder, data, data.test)}
     device = resolve_device("auto")
     model = load_model(folder / WEIGHTS).model.to(device)
     found: dict[str, list[torch.Tensor]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,3 +34,8 @@ def batches(part: Part, batch_size: int, device: torch.device) -> Iterator[tuple
     for start in range(0, len(part), batch_size):
         rows = slice(start, start + batch_size)
         yield as_input(part.inputs(rows).to(device)), part.y[rows].to(device)
+
+
+def as_arrays(part: Part) -> tuple[np.ndarray, np.ndarray]:
+    """A part as scikit-learn takes it: inputs ``(n, d)``, and its targets."""
+    return as_input(part.inputs(slice(None))).flatten(1).numpy(), part.y.numpy()

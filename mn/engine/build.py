@@ -82,6 +82,7 @@ def build_model(
         init=dictionary.init,
         key_scale=dictionary.key_scale,
         values=dictionary.values,
+        metric=dictionary.metric,
         value_range=value_range,
     )
 

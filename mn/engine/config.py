@@ -17,7 +17,7 @@ from mn.errors import MNError
 
 MAIN_SPLIT = "main"  # the split of a data set that has no folds
 
-Method = Literal["vanilla", "vanilla_ifilm", "mn", "mn_ifilm", "maxl", "wide", "knn"]
+Method = Literal["vanilla", "vanilla_ifilm", "mn", "mn_ifilm", "maxl", "wide", "knn", "hgb", "tabm"]
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -79,6 +79,9 @@ class DictionarySettings(Settings):
         description="keys' standard deviation (gaussian) or half-width (uniform), a number above 0"
     )
     values: Literal["learned", "fixed"] = Field(description="learned or fixed")
+    metric: Literal["fixed", "learned"] = Field(
+        description="fixed, or learned (a factor for each feature in the similarity)"
+    )
 
 
 class IFiLMSettings(Settings):
@@ -111,6 +114,30 @@ class NeighbourSettings(Settings):
     k: list[Count] = Field(min_length=1, description="the candidates for k, whole numbers of at least 1")
 
 
+class BoostingSettings(Settings):
+    """Gradient boosting; rate, leaves and the number of trees are chosen on validation data."""
+
+    rates: list[Positive] = Field(
+        min_length=1, description="the candidates for the learning rate, numbers above 0"
+    )
+    leaves: list[Annotated[int, Field(ge=2)]] = Field(
+        min_length=1, description="the candidates for a tree's leaves, whole numbers of at least 2"
+    )
+    trees: Count = Field(description="how many trees at most, a whole number of at least 1")
+
+
+class TabMSettings(Settings):
+    """TabM: the size of the ensemble, and how long it may train."""
+
+    members: Count = Field(description="members of the ensemble, a whole number of at least 1")
+    blocks: Count = Field(description="hidden layers, a whole number of at least 1")
+    units: Count = Field(description="their width, a whole number of at least 1")
+    max_epochs: Count = Field(description="epochs at most, a whole number of at least 1")
+    epochs_without: Count = Field(
+        description="epochs without a better validation loss before stopping, at least 1"
+    )
+
+
 class TrainSettings(Settings):
     """Optimiser and schedule."""
 
@@ -131,6 +158,7 @@ class TrainSettings(Settings):
     value_lr: Positive = Field(
         description="the values' learning rate over that of the dictionary, a number above 0"
     )
+    metric_lr: Positive = Field(description="the metric's learning rate over lr, a number above 0")
     clip: NonNegative = Field(
         description="gradients are clipped to ±clip elementwise, a number of at least 0 (0 = never)"
     )
@@ -188,6 +216,8 @@ class RunConfig(Settings):
     wide: WideSettings | None = None
     maxl: MAXLSettings | None = None
     neighbours: NeighbourSettings | None = None
+    boosting: BoostingSettings | None = None
+    tabm: TabMSettings | None = None
     training: TrainSettings | None = None
     # The row of a table that the run stands in, if its method has several: no part of the identity, so that
     # a run which stands in two rows is computed once.

@@ -14,7 +14,7 @@ from mn.nn import Alpha, CosineHead, Dictionary, DotHead, IFiLM
 def build_optimizer(model: nn.Module, settings: TrainSettings) -> torch.optim.Optimizer:
     """The optimiser, with no weight decay on the dictionaries, α and the linear heads.
 
-    Keys, values and α have learning rates of their own, given as multiples of ``lr``.
+    Keys, values, their metric and α have learning rates of their own, given as multiples of ``lr``.
     """
     lr, decay = settings.lr, settings.weight_decay
     of_keys = lr * settings.dictionary_lr
@@ -29,6 +29,7 @@ def build_optimizer(model: nn.Module, settings: TrainSettings) -> torch.optim.Op
         (inside(IFiLM, CosineHead, DotHead), {"weight_decay": 0.0}),
         (inside(Dictionary, name="keys"), {"lr": of_keys, "weight_decay": 0.0}),
         (inside(Dictionary, name="values"), {"lr": of_keys * settings.value_lr, "weight_decay": 0.0}),
+        (inside(Dictionary, name="log_scale"), {"lr": lr * settings.metric_lr, "weight_decay": 0.0}),
         (inside(Alpha), {"lr": lr * settings.alpha_lr, "weight_decay": 0.0}),
     ]
     special: list[dict[str, Any]] = []

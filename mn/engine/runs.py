@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -35,16 +36,23 @@ _PACKAGES = ("torch", "numpy", "scikit-learn", "h5py")
 
 # What the training loop imports but only one method uses: editing it leaves the other methods' runs alone.
 _OF_ONE_METHOD = {"maxl": "mn.baselines.maxl", "wide": "mn.baselines.wide"}
+# Methods that have no use for the training loop: a module each, with ``choose`` and ``predict``.
+OF_THEIR_OWN = {method: f"mn.baselines.{method}" for method in ("knn", "hgb", "tabm")}
 
 
 def key_of(config: RunConfig, data_sha256: str) -> str:
     """The store's key of a run on a given input file."""
-    if config.method == "knn":
-        code = code_version("mn.baselines.knn")
+    if config.method in OF_THEIR_OWN:
+        code = code_version(OF_THEIR_OWN[config.method])
     else:
         others = tuple(module for method, module in _OF_ONE_METHOD.items() if method != config.method)
         code = code_version("mn.engine.fit", without=others)
     return run_key(config, data=data_sha256, code=code)
+
+
+def own_module(method: str) -> Any:
+    """The module of such a method. Imported late: scikit-learn takes seconds, and the others do without."""
+    return import_module(OF_THEIR_OWN[method])
 
 
 def compute_runs(
@@ -181,8 +189,8 @@ class _Task:
             yield broadcast_object(work)
 
     def _train(self, work: Path, output: Path, progress: Callable[[Event], None]) -> float:
-        if self.config.method == "knn":
-            return self._search_neighbours(output, progress)
+        if self.config.method in OF_THEIR_OWN:
+            return self._choose(output, progress)
         return fit(
             self.config,
             load_split(self.data_file, self.config.split),
@@ -194,17 +202,17 @@ class _Task:
             ranks=self.ranks,
         )
 
-    def _search_neighbours(self, output: Path, progress: Callable[[Event], None]) -> float:
+    def _choose(self, output: Path, progress: Callable[[Event], None]) -> float:
         if not self.ranks.main:
             return 0.0
-        from mn.baselines import knn  # scikit-learn takes seconds to import, and only kNN needs it
-
         progress(Event(self.config.name, "start", 0, 1))
         start = time.monotonic()
-        knn.choose(self.config, load_split(self.data_file, self.config.split), output)
+        data = load_split(self.data_file, self.config.split)
+        own_module(self.config.method).choose(self.config, data, output, self.stop)
         return time.monotonic() - start
 
     def _record(self, seconds: float) -> dict[str, Any]:
+        packages = (*_PACKAGES, "tabm") if self.config.method == "tabm" else _PACKAGES
         return {
             "config": self.config.identity(),
             "data_sha256": self.digest,
@@ -216,6 +224,6 @@ class _Task:
             "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
             "versions": {
                 "python": platform.python_version(),
-                **{package: version(package) for package in _PACKAGES},
+                **{package: version(package) for package in packages},
             },
         }

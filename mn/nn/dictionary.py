@@ -14,6 +14,7 @@ from mn.functional import _attention, _checks
 INITS = ("gaussian", "uniform", "rows")
 VALUES = ("learned", "fixed")
 DROPOUTS = ("batch", "instance")
+METRICS = ("fixed", "learned")
 _SURE = 0.9  # what a training row's own class has of its entry's probabilities at the start
 
 
@@ -21,6 +22,8 @@ class Dictionary(nn.Module):
     r"""Induced neighbours :math:`M=\{(k_j, v_j)\}_{j=1}^S`, learned with the model (Sec. 2).
 
     .. math:: \omega(z, k_j) = \mathrm{softmax}_j(\mathrm{sim}(z, k_j) / T)
+
+    With a learned metric both are multiplied by :math:`e^s` first, one factor for each feature.
 
     Exactly one of ``num_classes`` (values are class probabilities, :math:`\mathrm{softmax}(10 r_j)`
     of a free tensor) and ``num_outputs`` (values are regression targets) is given.
@@ -42,6 +45,8 @@ class Dictionary(nn.Module):
             of the work; ``"instance"`` draws them for every instance.
         similarity: ``"cosine"``, ``"euclidean"`` or ``"rms"``, see :func:`mn.functional.attend`.
         temperature: T, fixed.
+        metric: ``"fixed"``, or ``"learned"``: features that say nothing of the target drown the others
+            in a distance, and shrink here.
 
     Shape:
         - features ``(B, d)`` -> attention ``(B, S)``
@@ -77,6 +82,7 @@ class Dictionary(nn.Module):
         dropout_per: str = "batch",
         similarity: str = "cosine",
         temperature: float = 0.2,
+        metric: str = "fixed",
     ) -> None:
         super().__init__()
         _checks.at_least("size", size, 1)
@@ -93,6 +99,7 @@ class Dictionary(nn.Module):
         _checks.one_of("dropout_per", dropout_per, DROPOUTS)
         _checks.one_of("similarity", similarity, _checks.SIMILARITIES)
         _checks.positive("temperature", temperature)
+        _checks.one_of("metric", metric, METRICS)
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout: expected 0 <= dropout < 1, got {dropout}")
         self.size, self.num_features = size, num_features
@@ -103,6 +110,7 @@ class Dictionary(nn.Module):
         self.similarity, self.temperature = similarity, temperature
 
         self.keys = nn.Parameter(torch.empty(size, num_features))
+        self.log_scale = nn.Parameter(torch.empty(num_features)) if metric == "learned" else None  # s
         self.raw_values: nn.Parameter | None = None
         if values == "learned":
             self.raw_values = nn.Parameter(torch.empty(size, width))
@@ -122,6 +130,8 @@ class Dictionary(nn.Module):
             nn.init.uniform_(self.keys, -self.key_scale, self.key_scale)
         else:
             nn.init.normal_(self.keys, std=self.key_scale)
+        if self.log_scale is not None:
+            nn.init.zeros_(self.log_scale)
         if self.origins is not None:
             self.origins.fill_(-1)
         raw = self._raw
@@ -175,8 +185,15 @@ class Dictionary(nn.Module):
     def attend(self, features: Tensor) -> Tensor:
         """ω(z, k) over all entries, without dropout: ``(B, d) -> (B, S)``."""
         return functional.attend(
-            features, self.keys, similarity=self.similarity, temperature=self.temperature
+            self.measured(features),
+            self.measured(self.keys),
+            similarity=self.similarity,
+            temperature=self.temperature,
         )
+
+    def measured(self, x: Tensor) -> Tensor:
+        """Features or keys as they are compared: ``(N, d) -> (N, d)``."""
+        return x if self.log_scale is None else x * self.log_scale.exp()
 
     def draw(self, B: int, rows: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
         """Keys and values of the entries in use, and which of them an instance does not see.
@@ -219,7 +236,8 @@ class Dictionary(nn.Module):
         """
         _checks.neighbors(features, self.keys, names=("features", "keys"))
         keys, values, without = self.draw(features.shape[0], rows)
-        sim = _attention.scores(features, _attention.index(keys, self.similarity), self.similarity)
+        index = _attention.index(self.measured(keys), self.similarity)
+        sim = _attention.scores(self.measured(features), index, self.similarity)
         return keys, values, _attention.softmax(sim, 1 / self.temperature, without=without)
 
     def extra_repr(self) -> str:

@@ -79,7 +79,7 @@ class MetaNeighborhoods(nn.Module):
         alpha: ``"scalar"``, ``"diagonal"`` (classifiers) or ``"layer"`` (MLP).
         alpha_init, alpha_learned: see :class:`mn.nn.Alpha`.
         dropout, dropout_per: see :class:`mn.nn.Dictionary`, as for
-        dictionary: what else it takes (``init``, ``key_scale``, ``values``, ...).
+        dictionary: what else it takes (``init``, ``metric``, ``key_scale``, ``values``, ...).
 
     Shape:
         - what the backbone takes -> ``(B, C)`` logits, or ``(B, num_outputs)``
@@ -201,7 +201,7 @@ class MetaNeighborhoods(nn.Module):
             ω,
             alpha=self.alpha(),
             steps=self.steps,
-            cosines=sim if self.dictionary.similarity == "cosine" else None,
+            cosines=sim if known.of_keys else None,
         )
 
     @torch.no_grad()
@@ -241,7 +241,7 @@ class MetaNeighborhoods(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """ω and the similarities it is of."""
         _checks.neighbors(z, known.keys, names=("features", "keys"))
-        sim = _attention.scores(z, known.index, known.similarity)
+        sim = _attention.scores(self.dictionary.measured(z), known.index, known.similarity)
         return _attention.softmax(sim, 1 / self.dictionary.temperature, without=without), sim
 
     def _neighborhood(self) -> Neighborhood:
@@ -256,7 +256,7 @@ class MetaNeighborhoods(nn.Module):
         )
 
     def _neighborhood_of(self, keys: Tensor, values: Tensor, *, constant: bool) -> Neighborhood:
-        return Neighborhood(keys, values, self.dictionary.similarity, self.head, constant=constant)
+        return Neighborhood(keys, values, self.dictionary, self.head, constant=constant)
 
     def _rates(self, alpha: str) -> int | None:
         """How many rates α needs for this head; refuses the ones the head has no use for."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mn.functional import _attention
+from mn.nn.dictionary import Dictionary
 from mn.nn.heads import Head
 
 
@@ -19,26 +20,33 @@ class Neighborhood:
     Args:
         keys: of the entries in use.
         values: of the same.
-        similarity: of the attention.
+        dictionary: they are of, for how they are compared.
         head: the network they adapt.
         constant: compute outside of autograd, for use in any later batch.
     """
 
-    def __init__(self, keys: Tensor, values: Tensor, similarity: str, head: Head, *, constant: bool) -> None:
-        self.keys, self.values, self.similarity = keys, values, similarity
+    def __init__(
+        self, keys: Tensor, values: Tensor, dictionary: Dictionary, head: Head, *, constant: bool
+    ) -> None:
+        self.keys, self.values, self.similarity = keys, values, dictionary.similarity
+        # Whether the attention's similarities are the keys' own cosines, which a cosine head has use for.
+        self.of_keys = self.similarity == "cosine" and dictionary.log_scale is None
+        self._measured = dictionary.measured
         self._head, self._constant = head, constant
         self._known: dict[str, Any] = {}
 
     @property
     def index(self) -> Tensor:
         """The keys, ready for the attention."""
-        indexed: Tensor = self._once("index", lambda: _attention.index(self.keys, self.similarity))
+        indexed: Tensor = self._once(
+            "index", lambda: _attention.index(self._measured(self.keys), self.similarity)
+        )
         return indexed
 
     @property
     def near(self) -> Any:
         """What the head needs of every entry: for the cosine head E, for an MLP a and δ."""
-        unit_keys = self.index if self.similarity == "cosine" else None
+        unit_keys = self.index if self.of_keys else None
         return self._once("near", lambda: self._head.neighbors(self.keys, self.values, unit_keys=unit_keys))
 
     @property

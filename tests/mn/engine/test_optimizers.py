@@ -20,7 +20,7 @@ def settings(**changes: Any) -> TrainSettings:
     return TrainSettings(**{
         "optimizer": "adamw", "lr": 0.01, "momentum": 0.9, "weight_decay": 0.1, "batch_size": 8, "epochs": 1,
         "lr_drops": [], "lr_factor": 0.1, "alpha_lr": 5.0, "dictionary_lr": 3.0, "value_lr": 2.0,
-        "clip": 0.0, "patience": 0, "augment": "none", "batchnorm": "running", "keep": "last",
+        "metric_lr": 7.0, "clip": 0.0, "patience": 0, "augment": "none", "batchnorm": "running", "keep": "last",
         "snapshots": [], "precision": "fp32",
         **changes,
     })  # fmt: skip
@@ -39,7 +39,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "mn dot": lambda: classifier(head="dot"),
     "mn ifilm": lambda: classifier(insert_ifilm(backbone())),
     "mn regression": lambda: MetaNeighborhoods(
-        nn.Identity(), num_features=4, num_outputs=1, S=5, hidden=(6,)
+        nn.Identity(), num_features=4, num_outputs=1, S=5, hidden=(6,), metric="learned"
     ),
     "mn identity": lambda: classifier(nn.Identity()),
     "mn fixed": lambda: classifier(values="fixed", alpha_learned=False),
@@ -68,7 +68,7 @@ def test_every_parameter_is_in_one_group(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_keys_values_and_alpha_have_rates_of_their_own(kind: str) -> None:
-    factors = {"dictionary.keys": 3, "dictionary.raw_values": 6, "alpha.a": 5}
+    factors = {"dictionary.keys": 3, "dictionary.raw_values": 6, "dictionary.log_scale": 7, "alpha.a": 5}
     for name, lr in option(MODELS[kind](), "lr").items():
         assert lr == pytest.approx(0.01 * factors.get(name, 1)), name
 
