@@ -49,8 +49,8 @@ def make_config(
     settings = {
         "optimizer": "adamw", "lr": 0.01, "momentum": 0.0, "weight_decay": 0.1, "batch_size": 8, "epochs": 4,
         "lr_drops": [2], "lr_factor": 0.1, "alpha_lr": 1.0, "dictionary_lr": 1.0, "value_lr": 1.0,
-        "metric_lr": 1.0, "clip": 10.0, "patience": 0, "augment": "none", "batchnorm": "running", "keep": "last",
-        "snapshots": [], "precision": "fp32",
+        "metric_lr": 1.0, "clip": 10.0, "patience": 0, "augment": "none", "batchnorm": "running",
+        "keep": "last", "snapshots": [], "precision": "fp32",
     }  # fmt: skip
     dictionary = DictionarySettings(
         S=S, T=0.2, similarity="cosine", steps=1, alpha="scalar", alpha_init=0.05, alpha_learned=True,

@@ -20,8 +20,8 @@ def settings(**changes: Any) -> TrainSettings:
     return TrainSettings(**{
         "optimizer": "adamw", "lr": 0.01, "momentum": 0.9, "weight_decay": 0.1, "batch_size": 8, "epochs": 1,
         "lr_drops": [], "lr_factor": 0.1, "alpha_lr": 5.0, "dictionary_lr": 3.0, "value_lr": 2.0,
-        "metric_lr": 7.0, "clip": 0.0, "patience": 0, "augment": "none", "batchnorm": "running", "keep": "last",
-        "snapshots": [], "precision": "fp32",
+        "metric_lr": 7.0, "clip": 0.0, "patience": 0, "augment": "none", "batchnorm": "running",
+        "keep": "last", "snapshots": [], "precision": "fp32",
         **changes,
     })  # fmt: skip
 
