@@ -132,6 +132,9 @@ class Round(Change):
         min_length=1,
         description="a list of mappings of settings (T, hidden, weight_decay …) to allowed values",
     )
+    splits: Literal["first", "all"] = Field(
+        default="first", description="first (fold), or all (folds; the mean of their validation losses)"
+    )
     apply: bool = Field(default=True, description="true, or false to measure without changing anything")
 
     @model_validator(mode="after")
@@ -200,10 +203,10 @@ class Source:
 
 @dataclass(frozen=True)
 class Candidate:
-    """What a round of a search tries, and the run that tells how good it is."""
+    """What a round of a search tries, and the runs that tell how good it is."""
 
     settings: dict[str, Any]
-    config: RunConfig
+    configs: list[RunConfig]
 
 
 @dataclass(frozen=True)
@@ -231,7 +234,7 @@ class Plan(Source):
         ]
 
     def candidates(self, stage: Round, found: Found) -> list[Candidate]:
-        """What a round tries, on the first split and seed. What params.yaml or the recipe fixes is fixed."""
+        """What a round tries, with the first seed. What params.yaml or the chosen recipe fixes is fixed."""
         fixed = {
             key
             for change in (self.alternative, cast(Any, self.params))
@@ -244,9 +247,13 @@ class Plan(Source):
             free = {key: values for key, values in grid.items() if key not in fixed}
             combinations = itertools.product(*free.values()) if free else ()
             tried += [dict(zip(free, values, strict=True)) for values in combinations]
-        split, seed = self.entry.split_names[0], self._seeds[0]
+        splits = self.entry.split_names if stage.splits == "all" else self.entry.split_names[:1]
+        seed = self._seeds[0]
         return [
-            Candidate(settings, self._config(stage.method, split, seed, found, stage, settings))
+            Candidate(
+                settings,
+                [self._config(stage.method, split, seed, found, stage, settings) for split in splits],
+            )
             for settings in tried
         ]
 

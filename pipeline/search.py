@@ -1,14 +1,17 @@
 """Choosing settings by validation loss: rounds of candidates, each from the store or computed now.
 
-A round is run on the first split and seed; what it finds is taken over by the rounds after it and by every
-run of the table. The test part of that split decides nothing. With folds, its validation rows are test rows
-of others: that is the price of one choice for a data set instead of one for each fold.
+A round is run on the first split (or, where that is cheap, on all) with the first seed; what it finds is
+taken over by the rounds after it and by every run of the table. No figure of a test part decides anything.
+But a fold's validation rows are test rows of other folds: that is the price of one choice for a data set
+instead of one for each fold.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from mn.engine.config import Method, RunConfig
@@ -31,34 +34,46 @@ def search(planned: Plan, compute: Compute) -> tuple[Found, list[dict[str, Any]]
     for number, stage in enumerate(planned.search, 1):
         candidates = planned.candidates(stage, found)
         title = f"search {number} of {len(planned.search)}, {stage.method}"
-        runs = compute([candidate.config for candidate in candidates], title)
-        losses = [validation_loss(run) for run in runs]
-        best = losses.index(min(losses))
+        runs = iter(compute([config for one in candidates for config in one.configs], title))
+        tried = [_Tried(one.settings, [next(runs) for _ in one.configs]) for one in candidates]
+        best = min(tried, key=lambda one: one.loss)
         if stage.apply:
             for method in (stage.method, *stage.also):
-                found[method] = {**found.get(method, {}), **candidates[best].settings}
-        first = candidates[0].config
+                found[method] = {**found.get(method, {}), **best.settings}
         table.append(
             {
                 "method": stage.method,
                 "also": stage.also,
-                "split": first.split,
-                "seed": first.seed,
+                "splits": [config.split for config in candidates[0].configs],
+                "seed": candidates[0].configs[0].seed,
                 "applied": stage.apply,
-                "candidates": [
-                    {
-                        "settings": candidate.settings,
-                        "key": run.key,
-                        "val_loss": loss,
-                        "epochs": len(_history(run)),
-                        "seconds": run.record["seconds"],
-                        "chosen": place == best,
-                    }
-                    for place, (candidate, run, loss) in enumerate(zip(candidates, runs, losses, strict=True))
-                ],
+                "candidates": [{**one.told, "chosen": one is best} for one in tried],
             }
         )
     return found, table
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """A candidate and its finished runs, one for each split."""
+
+    settings: dict[str, Any]
+    runs: list[StoredRun]
+
+    @property
+    def loss(self) -> float:
+        return fmean(map(validation_loss, self.runs))
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """Its row of the table."""
+        return {
+            "settings": self.settings,
+            "keys": [run.key for run in self.runs],
+            "val_loss": self.loss,
+            "epochs": fmean(len(_history(run)) for run in self.runs),
+            "seconds": sum(run.record["seconds"] for run in self.runs),
+        }
 
 
 def named_runs(planned: Plan, data_sha256: str, store: RunStore) -> list[RunConfig]:
