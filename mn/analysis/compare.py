@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,19 @@ class PairedDifference:
             return None
         margin = float(stdtrit(self.n - 1, 0.975)) * self.std / math.sqrt(self.n)
         return self.mean - margin, self.mean + margin
+
+    @property
+    def p_value(self) -> float | None:
+        """Two-sided, of the paired t-test: ``scipy.stats.ttest_rel``'s. None for a single pair.
+
+        Differences that are all the same have no spread: 1 where they are zero, else 0, the limit of a
+        spread that goes to zero.
+        """
+        if self.std is None:
+            return None
+        if self.std == 0:
+            return 0.0 if self.mean else 1.0
+        return 2 * float(stdtr(self.n - 1, -abs(self.mean) / self.std * math.sqrt(self.n)))
 
     @property
     def sign(self) -> int:

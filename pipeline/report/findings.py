@@ -127,6 +127,13 @@ def difference_text(difference: PairedDifference, places: int) -> str:
     return mean_std(summary, places, signed=True)
 
 
+def p_text(p_value: float | None) -> str:
+    """``0.013``, ``< 0.001``, or a dash where there is no spread to test with."""
+    if p_value is None:
+        return "–"
+    return f"<{NBSP}0.001" if p_value < 0.001 else fixed(p_value, 3)
+
+
 def _figure(result: Results, method: str) -> str:
     return mean_std(result.metrics[method][result.figure], decimals(result)) + unit(result)
 

@@ -12,6 +12,7 @@ from mn.analysis.figures import (
     dictionary_panels,
     label,
     legend,
+    ranking_diagram,
     region_legend,
     region_panels,
     stylesheet,
@@ -20,6 +21,13 @@ from mn.analysis.figures import (
 )
 from pipeline.report.findings import finding, introduction, repeats
 from pipeline.report.paper import Paper
+from pipeline.report.regression import (
+    ranking_caption,
+    regression_finding,
+    regression_notes,
+    regression_ranking,
+    regression_table,
+)
 from pipeline.report.results import Results
 from pipeline.report.tables import (
     dictionary_table,
@@ -27,6 +35,7 @@ from pipeline.report.tables import (
     methods_table,
     paper_table,
     runs_table,
+    search_tables,
     settings_table,
     surroundings_table,
 )
@@ -48,6 +57,7 @@ def render(results: list[Results], paper: Paper) -> str:
     return environment.get_template(_TEMPLATE).render(
         introduction=introduction(results),
         datasets=[_dataset(result) for result in results],
+        regression=_regression([result for result in results if result.figure == "mse"], paper),
         paper_tables=[table for table in papers.values() if table],
         without_paper=listing([name for name, table in papers.items() if not table] or [""]),
         surroundings=surroundings_table(results),
@@ -72,6 +82,7 @@ def _dataset(result: Results) -> dict[str, Any]:
         "lower_is_better": result.figure == "mse",
         "differences": differences_table(result),
         "runs": runs_table(result),
+        "search": search_tables(result),
         "settings": settings_table(result),
         "legend": _safe(legend(dict.fromkeys(method for method, _ in histories))),
         "curves": [_safe(panel) for panel in training_panels(histories)] if histories else [],
@@ -89,6 +100,20 @@ def _dataset(result: Results) -> dict[str, Any]:
         else [],
         "dictionary_legend": _safe(legend(dict.fromkeys(use.method for use in result.dictionaries))),
         "method_names": [label(method) for method in result.methods],
+    }
+
+
+def _regression(results: list[Results], paper: Paper) -> dict[str, Any] | None:
+    """The section over data sets; None for fewer than two of them."""
+    if len(results) < 2:
+        return None
+    ranking = regression_ranking(results)
+    return {
+        "finding": regression_finding(results),
+        "table": regression_table(results, paper),
+        "diagram": _safe(ranking_diagram(ranking)) if ranking else "",
+        "caption": ranking_caption(ranking) if ranking else "",
+        "notes": regression_notes(results),
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ from mn.errors import MNError
 from mn.files import sha256
 from pipeline.evaluate import DATASET, REGIONS, RUNS
 from pipeline.export import INDEX
-from pipeline.paths import dictionary_folder, evaluation_folder, metrics_file
+from pipeline.paths import dictionary_folder, evaluation_folder, metrics_file, train_folder
+from pipeline.search import SEARCH
 from pipeline.train import trained_runs
 
 
@@ -53,6 +54,7 @@ class Results:
     runs: list[Run]
     dictionaries: list[DictionaryUse]
     regions: Regions | None
+    search: list[dict[str, Any]] = field(default_factory=list)  # the rounds, see pipeline.search
 
     @property
     def figure(self) -> str:
@@ -81,7 +83,7 @@ def read_results(root: Path, entry: Entry) -> Results:
     sizes = _read_json(evaluation / DATASET, f"pipeline evaluate {name}")
     if [row["key"] for row in rows] != [run.key for run in stored]:
         raise MNError(f"{evaluation / RUNS}: not of the runs trained last; run: pipeline evaluate {name}")
-    regions = evaluation / REGIONS
+    regions, search = evaluation / REGIONS, root / train_folder(name) / SEARCH
     return Results(
         entry=entry,
         metrics=metrics,
@@ -90,6 +92,7 @@ def read_results(root: Path, entry: Entry) -> Results:
         runs=[_run(run, row, name) for run, row in zip(stored, rows, strict=True)],
         dictionaries=_dictionaries(root, name, stored),
         regions=Regions.read(regions) if regions.exists() else None,
+        search=_read_json(search, f"pipeline train {name}") if search.exists() else [],
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from mn.analysis.figures import family, label, strip
 from mn.analysis.metrics import summarise
-from pipeline.report.findings import best_methods, decimals, difference_text, differences, verdict
+from pipeline.report.findings import best_methods, decimals, difference_text, differences, p_text, verdict
 from pipeline.report.paper import Paper
 from pipeline.report.results import Results, Run
 from pipeline.report.words import fixed, mean_std, setting, span, three_figures
@@ -25,6 +25,7 @@ class Row:
     method: str = ""
     best: bool = False
     strip: str = ""
+    best_cells: tuple[int, ...] = ()  # which cells stand out, where it is not the whole row
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def differences_table(result: Results) -> Table:
     places = decimals(result)
     table = Table(
         f"Paired differences on {result.entry.name}, {figure_name(result)}",
-        ["difference", "95 % interval", "pairs", "verdict"],
+        ["difference", "95 % interval", "p", "pairs", "verdict"],
     )
     for first, second, difference in differences(result):
         interval = difference.interval
@@ -82,6 +83,7 @@ def differences_table(result: Results) -> Table:
                 cells=[
                     difference_text(difference, places),
                     " to ".join(ends) or "–",
+                    p_text(difference.p_value),
                     str(difference.n),
                     verdict(result, difference),
                 ],
@@ -159,6 +161,35 @@ def paper_table(result: Results, paper: Paper) -> Table | None:
         here = mean_std(ours[result.figure], places) if ours else "–"
         table.rows.append(Row(label(method), [paper_says, here, str(len(result.of(method)))], family(method)))
     return table
+
+
+def search_tables(result: Results) -> list[Table]:
+    """Per round of the search its candidates: settings, validation loss, and which was chosen."""
+    places = decimals(result) if result.figure == "mse" else 4
+    tables = []
+    for number, stage in enumerate(result.search, 1):
+        methods = ", ".join(map(label, [stage["method"], *stage["also"]]))
+        use = "" if stage["applied"] else "; tried only, the runs do not use it"
+        table = Table(
+            f"Search {number} on {result.entry.name}: {methods}; {stage['split']}, seed {stage['seed']}{use}",
+            ["validation loss", "epochs", "training, s", "choice"],
+        )
+        for candidate in stage["candidates"]:
+            settings = [f"{name}: {setting(value)}" for name, value in candidate["settings"].items()]
+            table.rows.append(
+                Row(
+                    head=", ".join(settings) or "nothing changed",
+                    cells=[
+                        fixed(candidate["val_loss"], places),
+                        str(candidate["epochs"]),
+                        three_figures(candidate["seconds"]),
+                        "chosen" if candidate["chosen"] else "",
+                    ],
+                    method=family(stage["method"]),
+                )
+            )
+        tables.append(table)
+    return tables
 
 
 def settings_table(result: Results) -> Table:

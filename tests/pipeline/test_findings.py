@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from mn.analysis.metrics import summarise
 from mn.data.catalog import read_catalog
 from mn.engine.config import RunConfig
-from pipeline.report.findings import best_methods, finding, introduction
+from pipeline.report.findings import best_methods, finding, introduction, p_text
+from pipeline.report.paper import Paper
+from pipeline.report.regression import (
+    regression_finding,
+    regression_notes,
+    regression_ranking,
+    regression_table,
+)
 from pipeline.report.results import Results, Run
+from pipeline.report.tables import differences_table, search_tables
 from pipeline.report.words import count, fixed, listing, mean_std, setting, span, three_figures
 from tests.conftest import ROOT
 
 CATALOG = read_catalog(ROOT / "data/catalog.yaml")
+PAPER = Paper(classification={}, regression={"music": {"knn": (0.6812, 0.0062), "mn": (0.6088, 0.005)}})
 
 
 def results(dataset: str, **figures: list[float]) -> Results:
     """Runs with the given main figures by method, one per seed; ``mn_before`` are those before adaptation."""
-    name = "mse" if dataset == "diabetes" else "accuracy"
+    name = "mse" if CATALOG[dataset].task == "regression" else "accuracy"
     before = figures.pop("mn_before", [])
     runs = []
     for method, values in figures.items():
@@ -76,6 +88,130 @@ def test_introduction_counts_runs_and_data_sets() -> None:
     assert plain.startswith(
         "5 runs on 2 data sets: digits (vanilla, MN; 2 seeds) and diabetes (kNN; 1 seed)."
     )
+
+
+def test_differences_are_given_with_their_p_value() -> None:
+    table = differences_table(results("diabetes", vanilla=[0.50, 0.51, 0.52], mn=[0.40, 0.42, 0.41]))
+    # t = -0.1 / (0.01 / sqrt(3)) = -17.3 with two degrees of freedom.
+    assert table.rows[0].cells[table.columns.index("p")] == "0.003"
+
+
+def three_sets() -> list[Results]:
+    """MN clearly below vanilla, below by mean only, and clearly above; below kNN, above it, without kNN."""
+    return [
+        results("music", knn=[0.7, 0.7, 0.7], vanilla=[0.60, 0.62, 0.61], mn=[0.50, 0.52, 0.52]),
+        results("toms", knn=[0.03, 0.03, 0.03], vanilla=[0.05, 0.05, 0.05], mn=[0.02, 0.05, 0.06]),
+        results("gom", vanilla=[0.50, 0.52, 0.52], mn=[0.60, 0.62, 0.61]),
+    ]
+
+
+def plain(text: str) -> str:
+    return text.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_regression_counts_data_sets_either_way() -> None:
+    said = plain(regression_finding(three_sets()))
+    assert "below vanilla’s on 2 of 3 data sets: with p < 0.05" in said
+    assert "below on 1 and above on 1." in said
+
+
+def test_regression_counts_only_data_sets_with_knn_against_it() -> None:
+    assert "below kNN’s on 1 of 2 data sets." in plain(regression_finding(three_sets()))
+    assert "kNN" not in regression_finding(three_sets()[2:])
+
+
+def test_regression_tests_all_pairs_together() -> None:
+    music = three_sets()[0]
+    toms = replace(music, entry=CATALOG["toms"])
+    said = plain(regression_finding([music, toms]))
+    # Six pairs that all fell: the likeliest of 2^6 signs, twice for two sides.
+    assert "Over all 6 pairs of runs" in said
+    assert f"gives p = {2 / 2**6:.3f}." in said
+
+
+def test_regression_says_nothing_without_the_pair() -> None:
+    assert regression_finding([results("music", knn=[0.7]), results("toms", knn=[0.1])]) == ""
+
+
+def test_regression_table_has_the_papers_figures_beside_ours() -> None:
+    table = regression_table(three_sets(), PAPER)
+    assert table.columns == ["kNN", "vanilla", "MN", "p", "kNN, paper", "MN, paper"]
+    rows = {row.head: [plain(cell) for cell in row.cells] for row in table.rows}
+    assert rows["music"] == [
+        "0.7000 ± 0.0000",
+        "0.6100 ± 0.0100",
+        "0.5133 ± 0.0115",
+        "0.001",
+        "0.6812 ± 0.0062",
+        "0.6088 ± 0.0050",
+    ]
+    assert (rows["gom"][0], rows["gom"][-1]) == ("–", "–")
+
+
+def test_regression_table_marks_the_best_of_ours() -> None:
+    table = regression_table(three_sets(), PAPER)
+    marked = {row.head: [table.columns[i] for i in row.best_cells] for row in table.rows}
+    assert marked == {"music": ["MN"], "toms": ["kNN"], "gom": ["vanilla"]}
+
+
+def test_regression_table_names_baselines_that_the_paper_lacks() -> None:
+    table = regression_table([results("music", hgb=[0.6], tabm=[0.6]), results("toms", hgb=[0.1])], PAPER)
+    assert table.columns == ["HGB (not in the paper)", "TabM (not in the paper)", "p"]
+
+
+def test_only_methods_of_every_data_set_are_ranked() -> None:
+    ranking = regression_ranking(three_sets())
+    assert ranking is not None
+    assert ranking.ranks == pytest.approx({"mn": 4 / 3, "vanilla": 5 / 3})
+
+
+def test_targets_of_gom_are_explained_where_it_is_shown() -> None:
+    (note,) = regression_notes(three_sets())
+    assert note.startswith("gom has two targets")
+    assert regression_notes(three_sets()[:2]) == []
+
+
+def stage(**changes: Any) -> dict[str, Any]:
+    """A round of the search as the train stage writes it."""
+    candidates = [
+        {
+            "settings": {"T": 0.1, "similarity": "rms"},
+            "key": "a",
+            "val_loss": 0.25,
+            "epochs": 40,
+            "seconds": 12.3,
+            "chosen": True,
+        },
+        {"settings": {}, "key": "b", "val_loss": 0.5, "epochs": 9, "seconds": 3.0, "chosen": False},
+    ]
+    whole = {"method": "mn", "also": ["mn_ifilm"], "split": "fold0", "seed": 0, "applied": True}
+    return {**whole, "candidates": candidates, **changes}
+
+
+def test_search_shows_candidates_and_the_chosen_one() -> None:
+    (table,) = search_tables(replace(three_sets()[0], search=[stage()]))
+    assert table.caption == "Search 1 on music: MN, MN + iFiLM; fold0, seed 0"
+    assert [(row.head, row.cells) for row in table.rows] == [
+        ("T: 0.1, similarity: rms", ["0.2500", "40", "12.3", "chosen"]),
+        ("nothing changed", ["0.5000", "9", "3.00", ""]),
+    ]
+
+
+def test_search_that_runs_do_not_use_says_so() -> None:
+    (table,) = search_tables(replace(three_sets()[0], search=[stage(applied=False)]))
+    assert table.caption.endswith("; tried only, the runs do not use it")
+
+
+def test_choice_of_settings_is_explained_where_one_was_made() -> None:
+    music, toms, _ = three_sets()
+    (note,) = regression_notes(
+        [replace(music, search=[stage()]), replace(toms, search=[stage(applied=False)])]
+    )
+    assert note.startswith("The settings of music were chosen per data set, by the validation loss")
+
+
+def test_p_values_are_written_to_three_places() -> None:
+    assert [p_text(p) for p in (None, 0.0312, 0.0004)] == ["–", "0.031", "<\N{NO-BREAK SPACE}0.001"]
 
 
 def test_numbers_are_written_as_people_write_them() -> None:

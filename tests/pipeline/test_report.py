@@ -6,18 +6,23 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
+from mn.data.catalog import read_catalog
 from mn.errors import MNError
 from pipeline.download import download
 from pipeline.evaluate import evaluate
 from pipeline.export import export
 from pipeline.preprocess import preprocess
 from pipeline.report import report
+from pipeline.report.page import render
+from pipeline.report.paper import read_paper
+from pipeline.report.results import read_results
 from pipeline.train import train
 from tests.conftest import ROOT, TINY, set_params
 
@@ -55,6 +60,15 @@ def project(reported: Path, tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def page(reported: Path) -> str:
     return (reported / "report/index.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def across(reported: Path) -> str:
+    """The page of two regression data sets: ``diabetes``, and the same figures under the name ``gom``."""
+    catalog = read_catalog(reported / "data/catalog.yaml")
+    diabetes = read_results(reported, catalog["diabetes"])
+    gom = replace(diabetes, entry=catalog["gom"])
+    return render([diabetes, gom], read_paper(reported / "data/paper_tables.yaml"))
 
 
 class Elements(HTMLParser):
@@ -136,7 +150,7 @@ def test_paired_difference_is_the_mean_of_the_runs_differences(reported: Path, p
     shown = Elements(page).table("Paired differences on diabetes")["MN − vanilla"]
     mean = sum(differences) / len(differences)
     assert shown[0].split("\N{NO-BREAK SPACE}")[0].replace("−", "-") == f"{mean:+.4f}"
-    assert shown[2] == "10"
+    assert shown[3] == "10"
 
 
 def test_papers_figures_stand_beside_ours_where_it_has_any(page: str) -> None:
@@ -145,6 +159,47 @@ def test_papers_figures_stand_beside_ours_where_it_has_any(page: str) -> None:
     assert rows["MN"][0].startswith("99.12")
     assert rows["vanilla"][0] == "–"
     assert "prints no numbers for spiral and diabetes" in " ".join(page.split())
+
+
+def test_one_regression_data_set_has_no_section_across(page: str) -> None:
+    assert "Regression across data sets" not in page
+
+
+def test_regression_across_data_sets_is_a_table_like_the_papers(reported: Path, across: str) -> None:
+    metrics = json.loads((reported / "results/diabetes/metrics.json").read_text(encoding="utf-8"))
+    rows = Elements(across).table("Test MSE by data set")
+    assert list(rows) == ["", "diabetes", "gom"]
+    column = rows[""].index("MN")
+    assert rows["diabetes"][column].startswith(f"{metrics['mn']['mse']['mean']:.4f}")
+    assert rows["gom"][rows[""].index("MN, paper")].startswith("0.5681")
+    assert sum(cell.endswith("best mean") for cell in rows["gom"]) == 1
+
+
+def test_regression_across_data_sets_is_found_drawn_and_explained(across: str) -> None:
+    elements = Elements(across).found
+    assert ("a", {"href": "#regression"}) in elements
+    assert any((a.get("aria-label") or "").startswith("Mean ranks of methods over 2") for _, a in elements)
+    assert "below vanilla’s on" in across
+    assert "gom has two targets" in across
+
+
+def test_search_is_shown_where_there_was_one(project: Path, page: str) -> None:
+    candidate = {"settings": {"T": 0.1}, "key": "a", "val_loss": 0.25, "epochs": 4, "seconds": 1.0}
+    rounds = [
+        {
+            "method": "mn",
+            "also": [],
+            "split": "fold0",
+            "seed": 0,
+            "applied": True,
+            "candidates": [{**candidate, "chosen": True}],
+        }
+    ]
+    (project / "results/diabetes/train/search.json").write_text(json.dumps(rounds), encoding="utf-8")
+    report(project)
+    shown = Elements((project / "report/index.html").read_text(encoding="utf-8"))
+    assert shown.table("Search 1 on diabetes")["T: 0.1"] == ["0.2500", "4", "1.00", "chosen"]
+    assert "Search 1 on" not in page
 
 
 def test_settings_versions_and_keys_are_shown(reported: Path, page: str) -> None:

@@ -7,6 +7,7 @@ and dark pages alike, scales with the text, and the same data always gives the s
 from mn.analysis.figures.curves import training_panels
 from mn.analysis.figures.dictionary import DictionaryUse, dictionary_panels
 from mn.analysis.figures.palette import family, label, legend, stylesheet
+from mn.analysis.figures.ranking import ranking_diagram
 from mn.analysis.figures.regions import Moment, Regions, region_legend, region_panels, three_moments
 from mn.analysis.figures.strip import strip
 
@@ -18,6 +19,7 @@ __all__ = [
     "family",
     "label",
     "legend",
+    "ranking_diagram",
     "region_legend",
     "region_panels",
     "strip",

@@ -30,6 +30,9 @@ _LOOKS = {
     "vanilla_ifilm": Look("vanilla + iFiLM", "#a05400", "#e8a33d", "2 2"),
     "wide": Look("vanilla + layer", "#7a4a2f", "#d9a184", "4 2 1 2"),
     "maxl": Look("MAXL", "#8a6d00", "#d9c04a", "8 3 2 3"),
+    # Baselines that the paper does not have.
+    "hgb": Look("HGB", "#8e0000", "#ff5c5c", "10 2 2 2"),
+    "tabm": Look("TabM", "#3a3a9e", "#8c9eff", "3 2 1 2"),
     "mn": Look("MN", "#0a62a9", "#62b6f0"),
     "mn_ifilm": Look("MN + iFiLM", "#00705a", "#3cc9a0", "9 2"),
 }

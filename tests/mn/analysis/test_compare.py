@@ -17,6 +17,20 @@ def test_interval_is_that_of_the_paired_t_test() -> None:
     assert difference.sign == 0
 
 
+def test_p_value_is_that_of_the_paired_t_test() -> None:
+    first, second = [0.61, 0.54, 0.47, 0.60, 0.55], [0.62, 0.58, 0.52, 0.61, 0.53]
+    difference = paired_difference(dict(enumerate(first)), dict(enumerate(second)))
+    assert difference is not None
+    assert difference.p_value == pytest.approx(stats.ttest_rel(first, second).pvalue)
+
+
+@pytest.mark.parametrize(
+    ("differences", "p_value"), [([0.5], None), ([0.0, 0.0], 1.0), ([0.5, 0.5], 0.0), ([-0.5, -0.5], 0.0)]
+)
+def test_p_value_without_spread(differences: list[float], p_value: float | None) -> None:
+    assert PairedDifference(differences).p_value == p_value
+
+
 @pytest.mark.parametrize(("shift", "sign"), [(1.0, 1), (-1.0, -1)])
 def test_sign_is_that_of_a_clear_difference(shift: float, sign: int) -> None:
     assert PairedDifference([shift + noise for noise in (-0.1, 0.0, 0.1)]).sign == sign
