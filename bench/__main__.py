@@ -27,6 +27,8 @@ GROWTH_B = [16, 32, 64, 128, 256, 512]
 ROWS: list[dict[str, Any]] = [
     {"case": "mlp train", "against": "vmap", "rounds": 5, "faster": 60, "memory_ratio": 5},
     {"case": "mlp inference", "against": "vmap", "rounds": 5, "faster": 200},
+    {"case": "table train", "against": "vanilla", "rounds": 15, "times": 12},
+    {"case": "table inference", "against": "vanilla", "rounds": 15, "times": 10},
     {"case": "logits 5000 10", "against": "vmap", "rounds": 15, "faster": 2},
     {"case": "logits 10000 100", "against": "vmap", "rounds": 5, "faster": 2, "peak_gb": 1.5},
     {"case": "logits 10000 100", "against": "autograd", "rounds": 5, "faster": 2},

@@ -57,10 +57,44 @@ def scores(queries: Tensor, indexed: Tensor, similarity: str) -> Tensor:
         (queries,) = at_least_float32(queries)
         if similarity == "cosine":
             return normalize(queries) @ indexed.mT
-        # Not ‖z‖² + ‖k‖² − 2⟨z,k⟩: in float32 that loses half the digits of a small distance.
-        # cdist's derivative at distance zero is zero, so a key on top of a query is finite.
-        distances = torch.cdist(queries, indexed, compute_mode="donot_use_mm_for_euclid_dist")
+        distances = _distances(queries, indexed)
         return -distances if similarity == "euclidean" else distances * -(queries.shape[1] ** -0.5)
+
+
+def _distances(z: Tensor, k: Tensor) -> Tensor:
+    """‖z_i − k_j‖: ``(B, d), (S, d) -> (B, S)``. Its derivative at distance zero is zero."""
+    if z.device.type == "cpu" and z.dtype == k.dtype == torch.float32:
+        distances: Tensor = _Distances.apply(z, k)
+        return distances
+    return torch.cdist(z, k, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+class _Distances(torch.autograd.Function):
+    """By matrix products: on a CPU cdist's loops take as long as all of an adapted MLP.
+
+    In float32, ‖z‖² + ‖k‖² − 2⟨z,k⟩ would lose half the digits of a small distance. In float64 the products
+    of float32 numbers are exact, and what their sums lose is below float32's own rounding.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(z: Tensor, k: Tensor) -> Tensor:
+        z, k = z.double(), k.double()
+        lengths = z.square().sum(-1, keepdim=True) + k.square().sum(-1).unsqueeze(-2)
+        return (lengths - 2 * z @ k.mT).clamp_min_(0).sqrt_().float()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs, output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        z, k, distances = (saved.double() for saved in ctx.saved_tensors)
+        pull = torch.where(distances > 0, grad / distances, 0)  # (B, S)
+        to_z = pull.sum(-1, keepdim=True) * z - pull @ k
+        to_k = pull.sum(-2).unsqueeze(-1) * k - pull.mT @ z
+        return to_z.float(), to_k.float()
 
 
 def softmax(sim: Tensor, inverse_temperature: float | Tensor, *, without: Tensor | None = None) -> Tensor:
