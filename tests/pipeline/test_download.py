@@ -142,7 +142,7 @@ def test_the_users_table_just_works(project: Path, tmp_path: Path) -> None:
     with h5py.File(path) as file:
         assert file["x"].shape == (60, 4)
         assert sorted(file["splits"]) == [f"fold{i}" for i in range(5)]
-    assert {run.method for run in plan(project, "houses").runs} == {"knn", "vanilla", "mn"}
+    assert {run.method for run in plan(project, "houses").runs} == {"knn", "vanilla", "mn", "hgb"}
 
 
 def test_the_users_pictures_just_work(project: Path, tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ WRONG = {
     "method twice": (("methods: auto", "methods: [mn, mn]"), ["methods names mn more than once"]),
     "negative seed": (("seeds: auto", "seeds: [-1]"), ["seeds = [-1]", "at least 0"]),
     "section that is no mapping": (
-        ("data:\n  rows: auto", "data: 3\n#  rows: auto"),
+        ("data:\n  rows: auto             # all, or how many rows to draw\n  limit: auto", "data: 3"),
         ["data = 3", "mapping"],
     ),
     "backbone that does not fit": (

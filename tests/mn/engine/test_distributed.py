@@ -391,10 +391,11 @@ EMPTY = (6, 5, 1, 6)  # the third leaves rank 0 without a row
 @pytest.mark.parametrize(("head", "dropout"), [("cosine", 0.5), ("cosine", 0.0), ("dot", 0.5)])
 class TestTraining:
     def test_losses_are_those_of_one_process(self, two: RankPool, head: str, dropout: float) -> None:
-        setting = (UNEVEN, torch.float32, head, dropout)
+        # float64: where a gradient is rounding, AdamW makes a step of lr of it
+        setting = (UNEVEN, torch.float64, head, dropout)
         expected, _ = train(Ranks(), *setting)
         for losses, _ in two.run(train, *setting):
-            assert losses == pytest.approx(expected, abs=1e-5)
+            assert losses == pytest.approx(expected, abs=1e-9)
 
     def test_losses_are_the_same_with_an_empty_share(self, two: RankPool, head: str, dropout: float) -> None:
         # float64: after a batch of one row, float32 is 3e-4 off in one process, too

@@ -224,5 +224,5 @@ def test_decay_spares_dictionary_alpha_and_linear_heads() -> None:
     assert {group["weight_decay"] for group in groups} == {0.0}
     mlp = build_model(make_config(regression=True), ModelShape((3,), num_targets=1))
     decayed, *spared = build_optimizer(mlp, config.training).param_groups
-    assert [group["weight_decay"] for group in (decayed, *spared)] == [0.1, 0.0, 0.0]
+    assert [group["weight_decay"] for group in (decayed, *spared)] == [0.1, 0.0, 0.0, 0.0]
     assert {id(p) for p in decayed["params"]} == {id(p) for p in mlp.head.parameters()}
