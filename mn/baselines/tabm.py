@@ -55,7 +55,8 @@ def choose(config: RunConfig, data: SplitData, output: Path, stop: StopRequest) 
 
 def predict(config: RunConfig, folder: Path, data: SplitData, part: Part) -> np.ndarray:
     """Predictions of a finished run for a part: targets ``(B, t)``, the members' mean."""
-    model = _build(config, data)
+    with torch.random.fork_rng(devices=[]):  # weights are drawn before they are loaded
+        model = _build(config, data)
     model.load_state_dict(load_file(folder / WEIGHTS))
     return _outputs(model, part).numpy()
 
