@@ -93,8 +93,8 @@ def regression_notes(results: list[Results]) -> list[str]:
     if searched:
         notes.append(
             f"The settings of {listing(searched)} were chosen per data set, by the validation loss on its "
-            "first fold and never by test figures. Those validation rows lie in the other folds’ test "
-            "parts or training parts."
+            "first fold, or the mean of all folds’, and never by test figures. Validation rows of one fold "
+            "are test or training rows of others."
         )
     return notes
 

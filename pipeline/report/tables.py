@@ -171,7 +171,7 @@ def search_tables(result: Results) -> list[Table]:
         methods = ", ".join(map(label, [stage["method"], *stage["also"]]))
         use = "" if stage["applied"] else "; tried only, the runs do not use it"
         table = Table(
-            f"Search {number} on {result.entry.name}: {methods}; {stage['split']}, seed {stage['seed']}{use}",
+            f"Search {number} on {result.entry.name}: {methods}; {', '.join(stage['splits'])}, seed {stage['seed']}{use}",
             ["validation loss", "epochs", "training, s", "choice"],
         )
         for candidate in stage["candidates"]:
@@ -181,7 +181,7 @@ def search_tables(result: Results) -> list[Table]:
                     head=", ".join(settings) or "nothing changed",
                     cells=[
                         fixed(candidate["val_loss"], places),
-                        str(candidate["epochs"]),
+                        fixed(candidate["epochs"], 0),  # a mean over splits
                         three_figures(candidate["seconds"]),
                         "chosen" if candidate["chosen"] else "",
                     ],

@@ -176,15 +176,15 @@ def stage(**changes: Any) -> dict[str, Any]:
     candidates = [
         {
             "settings": {"T": 0.1, "similarity": "rms"},
-            "key": "a",
+            "keys": ["a"],
             "val_loss": 0.25,
             "epochs": 40,
             "seconds": 12.3,
             "chosen": True,
         },
-        {"settings": {}, "key": "b", "val_loss": 0.5, "epochs": 9, "seconds": 3.0, "chosen": False},
+        {"settings": {}, "keys": ["b"], "val_loss": 0.5, "epochs": 9, "seconds": 3.0, "chosen": False},
     ]
-    whole = {"method": "mn", "also": ["mn_ifilm"], "split": "fold0", "seed": 0, "applied": True}
+    whole = {"method": "mn", "also": ["mn_ifilm"], "splits": ["fold0"], "seed": 0, "applied": True}
     return {**whole, "candidates": candidates, **changes}
 
 

@@ -184,12 +184,12 @@ def test_regression_across_data_sets_is_found_drawn_and_explained(across: str) -
 
 
 def test_search_is_shown_where_there_was_one(project: Path, page: str) -> None:
-    candidate = {"settings": {"T": 0.1}, "key": "a", "val_loss": 0.25, "epochs": 4, "seconds": 1.0}
+    candidate = {"settings": {"T": 0.1}, "keys": ["a"], "val_loss": 0.25, "epochs": 4, "seconds": 1.0}
     rounds = [
         {
             "method": "mn",
             "also": [],
-            "split": "fold0",
+            "splits": ["fold0"],
             "seed": 0,
             "applied": True,
             "candidates": [{**candidate, "chosen": True}],
