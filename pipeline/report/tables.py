@@ -170,8 +170,9 @@ def search_tables(result: Results) -> list[Table]:
     for number, stage in enumerate(result.search, 1):
         methods = ", ".join(map(label, [stage["method"], *stage["also"]]))
         use = "" if stage["applied"] else "; tried only, the runs do not use it"
+        tried_on = ", ".join(stage["splits"])
         table = Table(
-            f"Search {number} on {result.entry.name}: {methods}; {', '.join(stage['splits'])}, seed {stage['seed']}{use}",
+            f"Search {number} on {result.entry.name}: {methods}; {tried_on}, seed {stage['seed']}{use}",
             ["validation loss", "epochs", "training, s", "choice"],
         )
         for candidate in stage["candidates"]:
