@@ -17,7 +17,8 @@ TEXT = (ROOT / "docs/regression.md").read_text(encoding="utf-8")
 
 @pytest.mark.parametrize("dataset", MEASURED)
 def test_table_is_that_of_the_measured_folds(dataset: str) -> None:
-    cells = [cell.strip(" *") for cell in re.findall(rf"^\| {dataset} \| .*±.*$", TEXT, re.MULTILINE)[0].split("|")]
+    (row,) = re.findall(rf"^\| {dataset} \| .*±.*$", TEXT, re.MULTILINE)
+    cells = [cell.strip(" *") for cell in row.split("|")]
     by_method = {m: list(folds.values()) for m, folds in MEASURED[dataset]["test_mse"].items()}
     for method, cell in zip(
         ("knn", "vanilla", "mn", "hgb"), (cells[3], cells[4], cells[5], cells[7]), strict=True
