@@ -21,6 +21,7 @@ from torch import Tensor
 from mn.functional._attention import at_least_float32
 from mn.functional._chunks import in_chunks
 from mn.functional._contraction import Plan, contract
+from mn.functional._product import by_onednn, product
 
 Layer = tuple[Tensor, "Tensor | None"]  # weight (out, in), bias (out,); or (B, out, in), (B, out)
 Rate = tuple["Tensor | float", "Tensor | float"]  # of the weight: () or (in,); of the bias: ()
@@ -86,7 +87,7 @@ def neighbors(network: Network, keys: Tensor, values: Tensor) -> Neighbors:
         δ = error(h, values)
         errors = [δ]
         for (W, _), a in zip(reversed(layers[1:]), reversed(inputs[1:]), strict=True):
-            δ = δ @ W
+            δ = product(δ, W) if W.ndim == 2 else δ @ W
             # At a = 0 the derivative of relu is 0, as in autograd. Its own operator, because that of
             # torch.where sums over a zero that nobody asked for, which is a sixth of a training step.
             relu = activation == "relu"
@@ -125,9 +126,8 @@ def adapted(
 def _last_step(h: Tensor, ω: Tensor, network: Network, near: Neighbors) -> Tensor:
     """The adapted network applied to ``h (B, in)`` without its adapted weights."""
     layers, rates, activation, _ = network
-    # The shared products below are written (a @ hᵀ)ᵀ, with the batch running fastest in memory:
-    # their long side is then the rows, which is the faster way round. ω has to lie the same way.
-    ω = ω.mT.contiguous().mT
+    if not by_onednn(h, ω):
+        ω = ω.mT.contiguous().mT  # the way the products lie that it meets
     parts = zip(layers, near.inputs, near.errors, rates, strict=True)
     for depth, (layer, a, δ, rate) in enumerate(parts):
         scores = _rows(h * rate[0], a)  # (B, S)
@@ -160,27 +160,25 @@ def _lifted(layer: Layer) -> Layer:
 def _linear(a: Tensor, layer: Layer) -> Tensor:
     """Keys through a layer: ``(S, in)`` or ``(B, S, in)`` -> ``(S, out)`` or ``(B, S, out)``."""
     W, b = layer
-    if W.ndim == 2:
-        return torch.nn.functional.linear(a, W, b)
-    out = a @ W.mT
+    out = product(a, W.mT) if W.ndim == 2 else a @ W.mT
     return out if b is None else out + b.unsqueeze(-2)
 
 
 def _own_linear(h: Tensor, layer: Layer) -> Tensor:
     """Each instance through its own layer (or the shared one): ``(B, in) -> (B, out)``."""
     W, b = layer
-    out = (W @ h.mT).mT if W.ndim == 2 else (W @ h.unsqueeze(-1)).squeeze(-1)
+    out = product(h, W.mT) if W.ndim == 2 else (W @ h.unsqueeze(-1)).squeeze(-1)
     return out if b is None else out + b
 
 
 def _rows(h: Tensor, a: Tensor) -> Tensor:
     """⟨a_j, h_i⟩: ``(B, S)``."""
-    return (a @ h.mT).mT if a.ndim == 2 else (a @ h.unsqueeze(-1)).squeeze(-1)
+    return product(h, a.mT) if a.ndim == 2 else (a @ h.unsqueeze(-1)).squeeze(-1)
 
 
 def _weighted(ω: Tensor, δ: Tensor) -> Tensor:
     """Σ_j ω_ij δ_j: ``(B, out)``."""
-    return (δ.mT @ ω.mT).mT if δ.ndim == 2 else (ω.unsqueeze(1) @ δ).squeeze(1)
+    return product(ω, δ) if δ.ndim == 2 else (ω.unsqueeze(1) @ δ).squeeze(1)
 
 
 def _activate(h: Tensor, activation: str) -> Tensor:
