@@ -13,7 +13,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -45,13 +45,12 @@ from mn.engine.progress import PlannedRun, run_progress
 from mn.errors import MNError
 from mn.files import replacing
 from mn.nn import MetaNeighborhoods
+from mn.tablerows import ROUNDING, Rows, distinct, hold_out, relative, statistics
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 _BATCH = 1024  # rows predicted at a time
-_LEAST_VALIDATION = 5  # rows; the loss on fewer says nothing
-_ROUNDING = 1e-12  # a standard deviation below this share of the mean is an error of rounding
 _ESTIMATOR = "estimator"  # the key of a file's metadata under which an estimator keeps its own
 # What fit finds besides the network, as plain data.
 _FOUND = ("n_iter_", "loss_curve_", "validation_loss_curve_", "best_validation_loss_")
@@ -82,17 +81,6 @@ class Adaptation:
     after: np.ndarray  # (n, t) and with it, which is what predict gives
 
 
-class _Rows(NamedTuple):
-    """Rows to train or to validate on."""
-
-    x: np.ndarray  # (n, d)
-    y: np.ndarray  # (n, t) targets, or (n,) places in classes_
-    weights: np.ndarray  # (n,) all above 0
-
-    def at(self, index: np.ndarray) -> _Rows:
-        return _Rows(self.x[index], self.y[index], self.weights[index])
-
-
 class _Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """What the regressor and the classifier share: all but the form of targets and outputs."""
 
@@ -105,12 +93,14 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         # Not "alpha": scikit-learn's checks take a parameter of that name for a number.
         "alpha_kind": [StrOptions({"scalar", "layer"})],
         "alpha_init": [_above_0],
+        "metric": [StrOptions({"fixed", "learned"})],
         "dropout": [Interval(Real, 0, 1, closed="left")],
         "init": [StrOptions({"rows", "gaussian", "uniform"})],
         "activation": [StrOptions({"relu", "tanh"})],
         "lr": [_above_0],
         "value_lr": [_above_0],
         "alpha_lr": [_above_0],
+        "metric_lr": [_above_0],
         "weight_decay": [_from_0],
         "batch_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "max_epochs": [Interval(Integral, 1, None, closed="left")],
@@ -130,14 +120,16 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         S: int = 1000,
         T: float = 0.1,
         similarity: str = "rms",
+        metric: str = "learned",
         alpha_kind: str = "scalar",
         alpha_init: float = 0.003,
-        dropout: float = 0.5,
+        dropout: float = 0.75,
         init: str = "rows",
         activation: str = "relu",
         lr: float = 1e-3,
         value_lr: float = 1.0,
         alpha_lr: float = 1.0,
+        metric_lr: float = 10.0,
         weight_decay: float = 0.5,
         batch_size: int | str = "auto",
         max_epochs: int = 200,
@@ -153,6 +145,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         self.S = S
         self.T = T
         self.similarity = similarity
+        self.metric = metric
         self.alpha_kind = alpha_kind
         self.alpha_init = alpha_init
         self.dropout = dropout
@@ -161,6 +154,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         self.lr = lr
         self.value_lr = value_lr
         self.alpha_lr = alpha_lr
+        self.metric_lr = metric_lr
         self.weight_decay = weight_decay
         self.batch_size = batch_size
         self.max_epochs = max_epochs
@@ -195,7 +189,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         """
         _widths(self.hidden)
         rows, places = self._rows(X, y, sample_weight, "sample_weight", new=True)
-        rows, first = _distinct(rows)
+        rows, first = distinct(rows)
         random = check_random_state(self.random_state)
         seed = int(random.randint(np.iinfo(np.int32).max))
         if X_val is not None:
@@ -206,7 +200,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         elif y_val is not None or sample_weight_val is not None:
             raise ValueError("X_val is missing: y_val and sample_weight_val are of its rows")
         else:
-            held_out = _held_out(self._strata(rows.y), self.validation_fraction, random)
+            held_out = hold_out(self._strata(rows.y), self.validation_fraction, random)
             validation = rows.at(held_out) if held_out.any() else rows
         training = rows.at(~held_out)
 
@@ -316,22 +310,22 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         if "model_" in state:
             self._hold(self.model_)
 
-    def _rows(self, X: Any, y: Any, weights: Any, name: str, *, new: bool) -> tuple[_Rows, np.ndarray]:
+    def _rows(self, X: Any, y: Any, weights: Any, name: str, *, new: bool) -> tuple[Rows, np.ndarray]:
         """Checked rows, and the places in ``X`` of those whose weight is not 0."""
         X, y = self._checked(X, y, new)
         weights = _check_sample_weight(weights, X, dtype=np.float64, ensure_non_negative=True)
         places = np.flatnonzero(weights)
         if not len(places):
             raise ValueError(f"{name}: expected some above 0, got {len(weights)} zeros")
-        return _Rows(X[places], self._coded(y[places], new), weights[places]), places
+        return Rows(X[places], self._coded(y[places], new), weights[places]), places
 
-    def _data(self, training: _Rows, validation: _Rows) -> SplitData:
+    def _data(self, training: Rows, validation: Rows) -> SplitData:
         scale = self._scale(training)
         parts = [
             Part(
                 scale.inputs(torch.from_numpy(rows.x)),
                 scale.targets(torch.from_numpy(rows.y)),
-                weights=_relative(rows.weights),
+                weights=relative(rows.weights),
             )
             for rows in (training, validation)
         ]
@@ -347,15 +341,15 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             test=parts[1],
         )
 
-    def _scale(self, training: _Rows) -> Standardisation:
-        x_mean, x_std, constant = _statistics("X", training.x, training.weights)
+    def _scale(self, training: Rows) -> Standardisation:
+        x_mean, x_std, constant = statistics("X", training.x, training.weights)
         x_std[constant] = 1.0  # a constant column carries nothing: it becomes 0, not NaN
         limit = None if self.limit is None else torch.tensor(float(self.limit), dtype=torch.float64)
         if self._task == "classification":
             return Standardisation(x_mean, x_std, x_limit=limit)
-        y_mean, y_std, constant = _statistics("y", training.y, training.weights)
+        y_mean, y_std, constant = statistics("y", training.y, training.weights)
         # Of a constant target whatever the network says is to mean the same.
-        y_std[constant] = _ROUNDING * y_mean[constant].abs().clamp(min=1.0)
+        y_std[constant] = ROUNDING * y_mean[constant].abs().clamp(min=1.0)
         return Standardisation(x_mean, x_std, y_mean, y_std, limit)
 
     def _run(self, data: SplitData, seed: int) -> RunConfig:
@@ -387,7 +381,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
                 init=self.init,  # type: ignore[arg-type]
                 key_scale=1.0,
                 values="learned",
-                metric="fixed",
+                metric=self.metric,  # type: ignore[arg-type]
             ),
             training=TrainSettings(
                 optimizer="adamw",
@@ -401,7 +395,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
                 alpha_lr=float(self.alpha_lr) * float(self.alpha_init),
                 dictionary_lr=1.0,
                 value_lr=float(self.value_lr),
-                metric_lr=1.0,
+                metric_lr=float(self.metric_lr),
                 clip=10.0,
                 patience=int(self.patience),
                 augment="none",
@@ -495,6 +489,7 @@ class MNRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         S: entries of the dictionary, at least 2; no more are made than there are training rows.
         T: temperature of the attention; the lower, the nearer the neighbours that count.
         similarity: ``"rms"`` (the Euclidean distance over √d), ``"euclidean"`` or ``"cosine"``.
+        metric: ``"learned"``, a factor for each column in the similarity, or ``"fixed"``.
         alpha_kind: the inner rate α: one ``"scalar"``, or one for every ``"layer"``.
         alpha_init: where it starts.
         dropout: the share of entries left out at a training step.
@@ -503,6 +498,7 @@ class MNRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         lr: learning rate of the network and the keys (AdamW).
         value_lr: that of the values, over ``lr``.
         alpha_lr: that of α, over ``lr`` and relative to ``alpha_init``.
+        metric_lr: that of the columns' factors, over ``lr``.
         weight_decay: multiplied by ``lr``.
         batch_size: rows a step; ``"auto"`` is a tenth of the training rows, from 8 to 128.
         max_epochs: the most passes over the training rows.
@@ -677,52 +673,6 @@ def _widths(hidden: Any) -> list[int]:
     if not all(isinstance(width, Integral) and int(width) >= 1 for width in widths):
         raise ValueError(f"hidden: expected widths of at least 1, got {hidden!r}")
     return [int(width) for width in widths]
-
-
-def _distinct(rows: _Rows) -> tuple[_Rows, np.ndarray]:
-    """Each different row once, in an order that depends on the rows alone, and where it was first.
-
-    A twin among the validation rows, or in the dictionary, would tell a row its own target. And a row of
-    weight 2 is the same as two rows, which no order of batches could else give.
-    """
-    table = np.column_stack([rows.x, rows.y]) + 0.0  # -0 to 0
-    _, first, inverse = np.unique(table, axis=0, return_index=True, return_inverse=True)
-    weights = np.bincount(inverse.ravel(), rows.weights)
-    if len(first) == 1:  # a dictionary needs two
-        first, weights = np.repeat(first, 2), np.repeat(weights, 2)
-    return _Rows(rows.x[first], rows.y[first], weights), first
-
-
-def _held_out(strata: np.ndarray, fraction: float, random: np.random.RandomState) -> np.ndarray:
-    """Which rows ``(n,)`` to validate on: of all strata alike, but never the whole of one."""
-    n = len(strata)
-    order = random.permutation(n)
-    order = order[np.argsort(strata[order], kind="stable")]
-    in_order = strata[order]
-    free = order[1:][in_order[1:] == in_order[:-1]]  # but one of each stratum
-    count = min(round(fraction * n), len(free), n - 2)
-    chosen = np.zeros(n, dtype=bool)
-    if count >= _LEAST_VALIDATION:
-        chosen[free[((np.arange(count) + 0.5) * len(free) / count).astype(int)]] = True
-    return chosen
-
-
-def _statistics(name: str, rows: np.ndarray, weights: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean and standard deviation of each column, and whether :mod:`mn.data.write` takes it for constant."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean = np.average(rows, axis=0, weights=weights)
-        std = np.sqrt(np.average((rows - mean) ** 2, axis=0, weights=weights))
-    if not np.isfinite(std).all():
-        column = int(np.flatnonzero(~np.isfinite(std))[0])
-        raise ValueError(f"{name}: the values of column {column} are too large to standardise")
-    constant = std <= _ROUNDING * np.maximum(1.0, np.abs(mean))
-    return torch.from_numpy(mean), torch.from_numpy(std), torch.from_numpy(constant)
-
-
-def _relative(weights: np.ndarray) -> Tensor | None:
-    if (weights == weights[0]).all():
-        return None
-    return torch.from_numpy(weights / weights.mean()).float()
 
 
 def _execution(device: str) -> ExecutionSettings:

@@ -28,6 +28,7 @@ import mn
 import mn.estimators
 from mn.errors import MNError
 from mn.estimators import MNClassifier, MNRegressor
+from mn.tablerows import hold_out
 
 SMALL: dict[str, Any] = {"hidden": (16,), "S": 20, "lr": 0.03, "batch_size": 64, "max_epochs": 20}
 TINY: dict[str, Any] = {"hidden": (8,), "S": 10, "lr": 0.02, "max_epochs": 3, "random_state": 0}
@@ -289,13 +290,13 @@ def test_degenerate_tables() -> None:
 def test_a_class_of_one_row_is_trained_on() -> None:
     strata = np.array([0] * 40 + [1] * 2 + [2])
     for seed in range(20):
-        chosen = mn.estimators._held_out(strata, 0.5, np.random.RandomState(seed))
+        chosen = hold_out(strata, 0.5, np.random.RandomState(seed))
         assert abs(chosen.sum() - 21) <= 1
         assert set(strata[~chosen]) == {0, 1, 2}
 
 
 def test_classes_are_held_out_alike() -> None:
-    chosen = mn.estimators._held_out(np.repeat([0, 1], [300, 100]), 0.1, np.random.RandomState(0))
+    chosen = hold_out(np.repeat([0, 1], [300, 100]), 0.1, np.random.RandomState(0))
     assert np.bincount(np.repeat([0, 1], [300, 100])[chosen]).tolist() == [30, 10]
 
 
