@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -118,8 +119,6 @@ class Dictionary(nn.Module):
             self.register_buffer("fixed_values", torch.empty(size, width))
         if init == "rows":
             _checks.at_least("size of a dictionary of rows", size, 2)
-        # What dropout leaves at least. Of rows more, as an instance has to do without the entries it is.
-        self.least = 2 if init == "rows" else 1
         origins = torch.full((size,), -1) if init == "rows" else None
         self.register_buffer("origins", origins)
         self.reset_parameters()
@@ -134,6 +133,7 @@ class Dictionary(nn.Module):
             nn.init.zeros_(self.log_scale)
         if self.origins is not None:
             self.origins.fill_(-1)
+        self.least = 1 if self.origins is None else 2  # what dropout leaves at least
         raw = self._raw
         if self.num_classes is None:
             nn.init.uniform_(raw, *self.value_range)
@@ -158,12 +158,14 @@ class Dictionary(nn.Module):
         N = len(features)
         _checks.matrix("features", features, columns=self.num_features)
         _checks.at_least("rows to fill a dictionary from", N, 2)
-        repeats = -(-self.size // N)
-        orders = [torch.randperm(N, generator=generator) for _ in range(repeats)]
+        shape = (N,) if self.num_outputs is None else (N, self.num_outputs)
+        if targets.shape != shape:
+            raise ValueError(f"targets: expected {shape}, got {tuple(targets.shape)}")
+        orders = [torch.randperm(N, generator=generator) for _ in range(-(-self.size // N))]
         rows = torch.cat(orders)[: self.size].to(features.device)
-        self.least = repeats + 1
         self.keys.copy_(features[rows])
         self.origins.copy_(rows)
+        self._count_origins()
         if self.num_classes is None:
             self._raw.copy_(targets[rows])
             return
@@ -172,6 +174,16 @@ class Dictionary(nn.Module):
             self._raw.copy_(v)
         else:
             self._raw.copy_(v * (math.log(_SURE / (1 - _SURE) * (self.num_classes - 1)) / self.sharpening))
+
+    def _count_origins(self) -> None:
+        """Note how many entries dropout has to leave, for an instance to see one that it did not become."""
+        assert self.origins is not None
+        self.least = 1 + int(self.origins.bincount().amax())
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        if self.origins is not None and (self.origins >= 0).any():
+            self._count_origins()
 
     @property
     def _raw(self) -> Tensor:

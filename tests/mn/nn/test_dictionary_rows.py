@@ -275,3 +275,24 @@ def test_a_share_of_a_batch_leaves_out_what_the_whole_does(per: str) -> None:
     dictionary.generator.manual_seed(5)
     dictionary.share = (3, N)
     torch.testing.assert_close(dictionary(x[3:], ROWS[3:])[2], whole[3:])
+
+
+# --- what is loaded, and what is refused
+
+
+def test_dropout_of_a_loaded_dictionary_leaves_every_row_an_entry_of_another() -> None:
+    loaded = Dictionary(20, D, num_outputs=2, init="rows", dropout=0.99)
+    loaded.load_state_dict(filled(20, rows=3, dropout=0.99).state_dict())
+    for _ in range(20):
+        _, _, without = loaded.train().draw(3, torch.arange(3))
+        assert without is not None
+        assert not without.all(1).any()
+
+
+@pytest.mark.parametrize(
+    "wrong", [targets[:, 0], targets[:-1], targets[:, :1]], ids=lambda t: str(tuple(t.shape))
+)
+def test_targets_of_another_shape_are_refused(wrong: Tensor) -> None:
+    dictionary = Dictionary(4, D, num_outputs=2, init="rows")
+    with pytest.raises(ValueError, match=re.escape(f"targets: expected ({N}, 2), got {tuple(wrong.shape)}")):
+        dictionary.fill(x, wrong)
