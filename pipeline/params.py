@@ -17,8 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast, get_args
 
-from pydantic import BaseModel, Field, ValidationError, create_model, model_validator
-from pydantic.fields import FieldInfo
+from pydantic import BaseModel, Field, create_model, model_validator
 
 from mn.data.catalog import Entry, read_catalog
 from mn.engine.config import (
@@ -42,12 +41,18 @@ from mn.engine.config import (
 )
 from mn.errors import MNError
 from mn.yamlfile import read_yaml
+from pipeline.validation import refuse_setting, validated
 
 PARAMS = Path("params.yaml")
 RECIPES = Path("recipes.yaml")
 CATALOG = Path("data/catalog.yaml")
 
 METHODS: tuple[str, ...] = get_args(Method)
+_UNTRAINED = (
+    "knn",
+    "hgb",
+    "tabm",
+)  # baselines without epochs of ours, whose validation loss could be compared
 PAPER = "paper"  # the name of a data set's own settings among its recipes
 _METHODS_ALLOWED = f"a list of {', '.join(METHODS)}, or of the variants in {RECIPES}"
 _MODEL_GROUPS = (
@@ -139,12 +144,15 @@ class Round(Change):
 
     @model_validator(mode="after")
     def _allowed(self) -> Round:
+        for method in (self.method, *self.also):
+            if method in _UNTRAINED:
+                raise ValueError(f"{method} has no round of a search: it chooses its settings for every fold")
         for key, values in ((key, values) for grid in self.grid for key, values in grid.items()):
-            if key not in (*_ParamsModel.model_fields, *_ParamsTrain.model_fields):
-                raise ValueError(f"no setting {key}")
+            sections = [one for one in (_ParamsModel, _ParamsTrain) if key in one.model_fields]
+            if not sections:
+                raise ValueError(f"grid: no setting is called {key}")
             for value in values:
-                section = _ParamsModel if key in _ParamsModel.model_fields else _ParamsTrain
-                section(**{key: value})
+                refuse_setting(sections[0], key, value)
         return self
 
 
@@ -312,7 +320,7 @@ def _found(settings: Mapping[str, Any]) -> Change:
 
 def read_params(root: Path) -> Params:
     """``params.yaml`` below ``root``, with its data sets known to the catalogue and named once."""
-    params = _validate(Params, read_yaml(root / PARAMS), PARAMS)
+    params = validated(Params, read_yaml(root / PARAMS), PARAMS)
     catalog = read_catalog(root / CATALOG)
     for dataset in params.datasets:
         if dataset not in catalog:
@@ -347,7 +355,11 @@ def plan(root: Path, dataset: str) -> Plan:
     )
     methods = {run.method for run in planned.runs}  # every setting is checked here
     rounds = [] if params.search == "none" else recipe.search if chosen.search is None else chosen.search
-    needed = [one for one in rounds if methods & {one.method, *one.also}]
+    needed: list[Round] = []
+    for one in reversed(rounds):
+        if methods & {one.method, *one.also}:
+            needed.insert(0, one)
+            methods.add(one.method)  # its candidates have what earlier rounds found for it
     return replace(planned, search=[one for one in needed if planned.candidates(one, {})])
 
 
@@ -380,7 +392,7 @@ def _read(root: Path, dataset: str) -> tuple[Params, Recipe, Entry]:
     recipes = read_yaml(root / RECIPES)
     if dataset not in recipes:
         raise MNError(f"{RECIPES}: no recipe for {dataset}; add a section {dataset} with all its settings")
-    return params, _validate(Recipe, recipes[dataset], RECIPES, prefix=(dataset,)), entry
+    return params, validated(Recipe, recipes[dataset], RECIPES, prefix=(dataset,)), entry
 
 
 def find_entry(root: Path, dataset: str) -> Entry:
@@ -501,54 +513,3 @@ def _unknown_dataset(where: str, name: str, catalog: dict[str, Entry]) -> str:
         f"{where}: not in {CATALOG}; {hint}allowed: {', '.join(catalog)}; "
         f"for your own: pipeline download {name} --from FILE_OR_FOLDER"
     )
-
-
-def _validate(model: type[_Model], content: Any, path: Path, prefix: tuple[str, ...] = ()) -> _Model:
-    try:
-        return model.model_validate(content)
-    except ValidationError as error:
-        raise MNError(_explain(model, error, path, prefix)) from None
-
-
-def _explain(model: type[BaseModel], error: ValidationError, path: Path, prefix: tuple[str, ...]) -> str:
-    """The first of pydantic's findings as one line: file, key, value, what is allowed."""
-    first = error.errors(include_url=False)[0]
-    keys, field, siblings = _locate(model, first["loc"])
-    key = ".".join((*prefix, *keys))
-    if first["type"] == "extra_forbidden":
-        close = difflib.get_close_matches(keys[-1], siblings, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"allowed: {', '.join(siblings)}"
-        return f"{path}: unknown key {key} = {_short(first['input'])}; {hint}"
-    allowed = field.description if field else "a mapping of settings"
-    auto = " (or auto)" if field and _takes_auto(field) and "auto" not in (allowed or "") else ""
-    if first["type"] == "missing":
-        return f"{path}: {key} is missing; needed: {allowed}{auto}"
-    return f"{path}: {key} = {_short(first['input'])} is not allowed; needed: {allowed}{auto}"
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _locate(
-    model: type[BaseModel], loc: tuple[int | str, ...]
-) -> tuple[list[str], FieldInfo | None, list[str]]:
-    """Follow an error's location as far as it names settings: the rest are pydantic's union branches."""
-    keys: list[str] = []
-    field: FieldInfo | None = None
-    current: Any = model
-    siblings: list[str] = []
-    for part in loc:
-        if isinstance(current, type) and issubclass(current, BaseModel):
-            siblings = list(current.model_fields)
-            keys.append(str(part))
-            field = current.model_fields.get(str(part))
-            current = field.annotation if field else None
-        elif isinstance(part, int):
-            keys[-1] += f"[{part}]"
-    return keys, field, siblings
-
-
-def _takes_auto(field: FieldInfo) -> bool:
-    return bool(field.default == "auto")

@@ -224,17 +224,44 @@ def test_what_is_written_about_a_round(ready: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "grid",
-    [[{"Tx": [0.1]}], [{"T": [0.1, -1.0]}], [{"lr": ["fast"]}], [{"lr": 0.1}], []],
-    ids=["unknown setting", "value out of range", "value of the wrong type", "no list", "empty"],
+    ("grid", "told"),
+    [
+        pytest.param([{"Tx": [0.1]}], "no setting is called Tx", id="unknown setting"),
+        pytest.param([{"T": [0.1, -1.0]}], "T = -1.0 is not allowed; needed:", id="value out of range"),
+        pytest.param([{"lr": ["fast"]}], "lr = 'fast' is not allowed; needed:", id="value of the wrong type"),
+        pytest.param([{"lr": 0.1}], "0.1 is not allowed; needed:", id="no list"),
+        pytest.param([], "[] is not allowed; needed:", id="empty"),
+    ],
 )
-def test_a_bad_grid_is_told_in_one_line(project: Path, grid: list[Any]) -> None:
+def test_a_bad_grid_is_told_in_one_line(project: Path, grid: list[Any], told: str) -> None:
     set_search(project, {"method": "vanilla", "grid": grid})
     with pytest.raises(MNError) as caught:
         plan(project, "diabetes")
     message = str(caught.value)
     assert message.startswith("recipes.yaml: diabetes.search[0]")
+    assert told in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("method", ["knn", "hgb", "tabm"])
+@pytest.mark.parametrize("place", ["method", "also"])
+def test_a_round_of_what_has_no_epochs_is_refused(project: Path, method: str, place: str) -> None:
+    stage = {"method": method} if place == "method" else {"method": "vanilla", "also": [method]}
+    set_search(project, {**stage, "grid": [{"lr": [0.1]}]})
+    with pytest.raises(MNError, match=rf"recipes.yaml: diabetes.search\[0\]: {method} has no round"):
+        plan(project, "diabetes")
+
+
+def test_rounds_are_kept_whose_outcome_reaches_a_method_through_another(project: Path) -> None:
+    set_params(project, datasets=["diabetes"], methods=["mn"])
+    set_search(
+        project,
+        {"method": "vanilla", "grid": [{"lr": RATES}]},
+        {"method": "vanilla", "also": ["mn"], "grid": [{"weight_decay": DECAYS}]},
+        {"method": "vanilla", "grid": [{"batch_size": [16, 32]}]},
+    )
+    kept = [[*one.grid[0]] for one in plan(project, "diabetes").search]
+    assert kept == [["lr"], ["weight_decay"]]
 
 
 def test_runs_of_the_search_are_named_and_not_pruned(ready: Path, capsys: pytest.CaptureFixture[str]) -> None:
