@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.managers import SyncManager
 from pathlib import Path
@@ -75,7 +76,13 @@ def _in_processes(
     with ignoring_interrupts():
         manager = SyncManager()
         manager.start(signal.signal, (signal.SIGINT, signal.SIG_IGN))
-    with manager, Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1) as parallel:
+    with (
+        manager,
+        warnings.catch_warnings(),
+        Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1) as parallel,
+    ):
+        # joblib replaces a worker whose heap has grown by much, between two tasks: nothing to be told
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
         with ignoring_interrupts():
             list(parallel(delayed(_warm_up)() for _ in range(jobs)))
         messages: Queue[Event | None] = manager.Queue()
