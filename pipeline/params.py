@@ -48,11 +48,7 @@ RECIPES = Path("recipes.yaml")
 CATALOG = Path("data/catalog.yaml")
 
 METHODS: tuple[str, ...] = get_args(Method)
-_UNTRAINED = (
-    "knn",
-    "hgb",
-    "tabm",
-)  # baselines without epochs of ours, whose validation loss could be compared
+_WITHOUT_ROUNDS = ("knn", "hgb", "tabm")  # their own code trains them, and chooses for every fold
 PAPER = "paper"  # the name of a data set's own settings among its recipes
 _METHODS_ALLOWED = f"a list of {', '.join(METHODS)}, or of the variants in {RECIPES}"
 _MODEL_GROUPS = (
@@ -145,7 +141,7 @@ class Round(Change):
     @model_validator(mode="after")
     def _allowed(self) -> Round:
         for method in (self.method, *self.also):
-            if method in _UNTRAINED:
+            if method in _WITHOUT_ROUNDS:
                 raise ValueError(f"{method} has no round of a search: it chooses its settings for every fold")
         for key, values in ((key, values) for grid in self.grid for key, values in grid.items()):
             sections = [one for one in (_ParamsModel, _ParamsTrain) if key in one.model_fields]

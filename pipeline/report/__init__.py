@@ -1,4 +1,4 @@
-"""Stage 6: all results in one page that opens from disk, and their summary for ``dvc metrics``."""
+"""Stage 6: all results in one page that opens from disk, in one file for programs, and their summary."""
 
 from __future__ import annotations
 
@@ -12,24 +12,27 @@ from pipeline.paths import REPORT
 from pipeline.report.page import render
 from pipeline.report.paper import PAPER, read_paper
 from pipeline.report.results import read_results
+from pipeline.report.results_file import as_data
 
 INDEX = REPORT / "index.html"
+RESULTS = REPORT / "results.json"
 METRICS = REPORT / "metrics.json"
 
 
 def report(root: Path) -> Path:
-    """Write ``report/index.html`` and ``report/metrics.json`` for the data sets that params.yaml names.
+    """Write ``index.html``, ``results.json``, ``metrics.json`` in ``report/`` for params.yaml's data sets.
 
-    Both depend on the results alone: the same results give the same bytes.
+    They depend on the results alone: the same results give the same bytes.
     """
     names = read_params(root).datasets
     catalog = read_catalog(root / CATALOG)
     paper = read_paper(root / PAPER)
     results = [read_results(root, catalog[name]) for name in names]
     page = render(results, paper)
-    summary = {result.entry.name: result.metrics for result in results}
-    with replacing(root / METRICS) as aside:
-        aside.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    metrics = {result.entry.name: result.metrics for result in results}
+    for path, data in ((METRICS, metrics), (RESULTS, as_data(results))):
+        with replacing(root / path) as aside:
+            aside.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     with replacing(root / INDEX) as aside:
         aside.write_text(page, encoding="utf-8")
     return root / INDEX

@@ -204,6 +204,15 @@ def settings_table(result: Results) -> Table:
 
 def surroundings_table(results: list[Results]) -> Table:
     """Machine, device and versions of every run: one column of values, all of them if they differ."""
+    return Table(
+        "What the runs were computed on and with",
+        ["value"],
+        [Row(key, [", ".join(values)]) for key, values in surroundings(results).items()],
+    )
+
+
+def surroundings(results: list[Results]) -> dict[str, list[str]]:
+    """The values of each: one, or more where the runs differ."""
     seen: dict[str, list[str]] = {}
     for run in (run for result in results for run in result.runs):
         record = run.record
@@ -215,11 +224,7 @@ def surroundings_table(results: list[Results]) -> Table:
         for key, value in {**facts, **record["versions"]}.items():
             if str(value) not in seen.setdefault(key, []):
                 seen[key].append(str(value))
-    return Table(
-        "What the runs were computed on and with",
-        ["value"],
-        [Row(key, [", ".join(values)]) for key, values in seen.items()],
-    )
+    return seen
 
 
 def figure_name(result: Results) -> str:

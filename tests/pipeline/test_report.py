@@ -10,6 +10,7 @@ from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -130,6 +131,23 @@ def test_summary_is_that_of_the_data_sets(reported: Path) -> None:
         assert metrics == json.loads((reported / f"results/{dataset}/metrics.json").read_text("utf-8"))
 
 
+def test_results_for_programs_have_every_run(reported: Path) -> None:
+    told = json.loads((reported / "report/results.json").read_text(encoding="utf-8"))
+    summary = json.loads((reported / "report/metrics.json").read_text(encoding="utf-8"))
+    assert "torch" in told["computed_with"]
+    assert list(told["datasets"]) == DATASETS
+    for dataset, result in told["datasets"].items():
+        figure = "mse" if dataset == "diabetes" else "accuracy"
+        for method, figures in summary[dataset].items():
+            own = [run[figure] for run in result["runs"] if run["method"] == method]
+            assert len(own) == (10 if dataset == "diabetes" else 2)
+            assert fmean(own) == pytest.approx(figures[figure]["mean"], rel=1e-12)
+    diabetes = told["datasets"]["diabetes"]
+    assert (diabetes["inputs"], len(diabetes["splits"])) == ([10], 5)
+    assert all(sum(sizes.values()) == diabetes["rows"] for sizes in diabetes["splits"].values())
+    assert {run.get("epochs") for run in diabetes["runs"]} == {None, 2}  # kNN has none
+
+
 def test_best_mean_is_marked_in_words(reported: Path, page: str) -> None:
     assert page.count("best mean</span>") >= len(DATASETS)
     metrics = json.loads((reported / "results/diabetes/metrics.json").read_text(encoding="utf-8"))
@@ -243,7 +261,7 @@ def test_page_can_be_heard(page: str) -> None:
 def test_same_results_give_the_same_bytes(project: Path, reported: Path) -> None:
     shutil.rmtree(project / "report")
     report(project)
-    for name in ("index.html", "metrics.json"):
+    for name in ("index.html", "metrics.json", "results.json"):
         assert (project / "report" / name).read_bytes() == (reported / "report" / name).read_bytes()
 
 
