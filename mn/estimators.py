@@ -7,6 +7,7 @@ The network is an MLP whose layers all adapt to each row (backbone ``identity``,
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -81,7 +82,7 @@ class Adaptation:
     after: np.ndarray  # (n, t) and with it, which is what predict gives
 
 
-class _Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has no types
     """What the regressor and the classifier share: all but the form of targets and outputs."""
 
     _task: ClassVar[Literal["regression", "classification"]]
@@ -447,35 +448,37 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
                 found.append([part.cpu() for part in compute(network, z.double().to(device))])
         return [torch.cat(parts) for parts in zip(*found, strict=True)]
 
+    @abstractmethod
     def _checked(self, X: Any, y: Any, new: bool) -> tuple[np.ndarray, np.ndarray]:
         """X as float64, and y, in forms that can be trained on."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _coded(self, y: np.ndarray, new: bool) -> np.ndarray:
         """y as a network learns it, before standardisation; ``new`` says to note its form."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _strata(self, y: np.ndarray) -> np.ndarray:
         """Which rows ``(n,)`` belong together, for a validation part like the whole."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _sizes(self) -> tuple[int, int]:
         """The numbers of classes and of targets; one of them is 0."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _answer(self, outputs: Tensor, *, probabilities: bool = False) -> np.ndarray:
         """Outputs in the form of a prediction; ``probabilities`` if they are no logits."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _moved(self, moved: Tensor) -> np.ndarray:
-        raise NotImplementedError
+        """What entries added to the outputs, in the form of :attr:`Adaptation.moved`."""
 
+    @abstractmethod
     def _own_state(self) -> dict[str, Any]:
         """What a file has to hold besides, as plain data."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _restore_own_state(self, state: dict[str, Any]) -> None:
-        raise NotImplementedError
+        """Take back what :meth:`_own_state` gave."""
 
 
 class MNRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
