@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import doctest
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -37,6 +38,20 @@ TINY: dict[str, Any] = {"hidden": (8,), "S": 10, "lr": 0.02, "max_epochs": 3, "r
 @parametrize_with_checks([MNRegressor(**SMALL), MNClassifier(**SMALL)])
 def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
     check(estimator)
+
+
+def test_scikit_learns_check_of_other_arrays() -> None:
+    """The one that scikit-learn skips unless SciPy is told to take them, before it is imported."""
+    code = f"""
+from sklearn.utils.estimator_checks import estimator_checks_generator
+from mn import MNClassifier, MNRegressor
+for kind in (MNRegressor, MNClassifier):
+    (check,) = [c for e, c in estimator_checks_generator(kind(**{SMALL})) if "array_api" in c.func.__name__]
+    check(kind(**{SMALL}))
+"""
+    environment = {**os.environ, "SCIPY_ARRAY_API": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def table(rows: int = 60, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
