@@ -7,9 +7,6 @@ from mn.analysis.figures import label
 from pipeline.report.results import Results
 from pipeline.report.words import NBSP, count, fixed, listing, mean_std
 
-# Each compared with the method that lacks only what is asked about.
-_PAIRS = (("mn", "vanilla"), ("mn_ifilm", "vanilla_ifilm"), ("mn", "knn"))
-
 
 def decimals(result: Results) -> int:
     """Accuracy in % has two, a mean squared error four, or six where it is tiny."""
@@ -29,17 +26,29 @@ def best_methods(result: Results) -> list[str]:
     return [method for method, mean in means.items() if mean == best]
 
 
+def with_and_without(result: Results) -> list[tuple[str, str]]:
+    """Rows with a dictionary, each beside the row that lacks only that: ``mn_x`` and ``vanilla_x``."""
+    adapted = [method for method in result.methods if method == "mn" or method.startswith("mn_")]
+    pairs = [(method, f"vanilla{method.removeprefix('mn')}") for method in adapted]
+    return [(first, second) for first, second in pairs if second in result.methods]
+
+
+def compare(result: Results, first: str, second: str) -> PairedDifference | None:
+    """``first − second`` by fold or seed; None where one of them was not run."""
+    return paired_difference(result.compared(first), result.compared(second))
+
+
 def differences(result: Results) -> list[tuple[str, str, PairedDifference]]:
     """(first, second, their paired difference) of the comparisons that the runs allow."""
     found = []
-    for first, second in _PAIRS:
-        difference = paired_difference(result.values(first), result.values(second))
+    for first, second in [*with_and_without(result), ("mn", "knn")]:
+        difference = compare(result, first, second)
         if difference:
             found.append((label(first), label(second), difference))
     for method in ("mn", "mn_ifilm"):
         before = f"{result.figure}_before"
         if before in result.metrics.get(method, {}):
-            difference = paired_difference(result.values(method), result.values(method, before))
+            difference = paired_difference(result.compared(method), result.compared(method, before))
             assert difference is not None
             found.append((label(method), f"{label(method)} before adaptation", difference))
     return found
@@ -63,7 +72,8 @@ def introduction(results: list[Results]) -> str:
         f"{count(runs, 'run')} on {count(len(results), 'data set')}: {listing(names)}. Every figure below is "
         "measured on test data that neither training nor the choice of weights has seen, and is given as "
         "mean ± sample standard deviation over the runs. Differences are taken between runs that share the "
-        "data split and the seed, so that what they have in common cancels out."
+        "fold (of several seeds, the mean) or, with one split, the seed, so that what they have in common "
+        "cancels out."
     )
 
 
@@ -81,7 +91,7 @@ def finding(result: Results) -> str:
     if not {"mn", "vanilla"} <= set(result.methods):
         names = listing([label(method) for method in best_methods(result)])
         return f"{names}: {_figure(result, best_methods(result)[0])}, the best mean of {_all(result)}."
-    difference = paired_difference(result.values("mn"), result.values("vanilla"))
+    difference = compare(result, "mn", "vanilla")
     assert difference is not None  # both methods run on the same splits and seeds
     return f"{_against_vanilla(result, difference)} {_adaptation(result)}"
 
@@ -93,18 +103,18 @@ def _against_vanilla(result: Results, difference: PairedDifference) -> str:
     lead = f"MN has a {what} of {_figure(result, 'mn')}, vanilla of {_figure(result, 'vanilla')}."
     outcome = verdict(result, difference)
     if outcome == "the same in every run":
-        return f"{lead} They agree in every one of the {count(difference.n, 'run')}."
+        return f"{lead} They agree in every one of the {count(difference.n, 'pair')}."
     if difference.interval is None:
         return f"{lead} The difference is {amount}, of one run each: there is no spread to judge it by."
     low, high = (fixed(end, places, signed=True) for end in difference.interval)
     if outcome == "no clear difference":
         return (
             f"{lead} MN is not clearly better or worse here: the paired difference is {amount}, and its "
-            f"95{NBSP}% interval, {low} to {high}, includes zero ({count(difference.n, 'run')})."
+            f"95{NBSP}% interval, {low} to {high}, includes zero ({count(difference.n, 'pair')})."
         )
     return (
         f"{lead} MN is {outcome}: the paired difference is {amount}, 95{NBSP}% interval {low} to {high} "
-        f"({count(difference.n, 'run')})."
+        f"({count(difference.n, 'pair')})."
     )
 
 

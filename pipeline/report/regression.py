@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from mn.analysis.compare import paired_difference
 from mn.analysis.figures import family, label
 from mn.analysis.ranking import ALPHA, Ranking, rank_methods, signed_rank
-from pipeline.report.findings import best_methods, decimals, p_text
+from pipeline.report.findings import best_methods, compare, decimals, p_text, with_and_without
 from pipeline.report.paper import Paper
 from pipeline.report.results import Results
 from pipeline.report.tables import Row, Table
@@ -17,13 +16,18 @@ _NOT_IN_THE_PAPER = ("hgb", "tabm")
 
 
 def regression_table(results: list[Results], paper: Paper) -> Table:
-    """Data sets × methods, p of MN − vanilla, and the paper's figures where it prints any."""
+    """Data sets × methods, p of every row with a dictionary against the one without, the paper's figures."""
     methods = list(dict.fromkeys(method for result in results for method in result.methods))
+    pairs = _pairs(results)
     printed = {result.entry.name: paper.figures(result.entry.name, None) for result in results}
     of_paper = [method for method in methods if any(method in own for own in printed.values())]
     table = Table(
         "Test MSE by data set, mean ± sample standard deviation over runs, and p of MN − vanilla",
-        [*map(_column, methods), "p", *(f"{label(method)}, paper" for method in of_paper)],
+        [
+            *map(_column, methods),
+            *(f"p{label(first).removeprefix(label('mn'))}" for first, _ in pairs),
+            *(f"{label(method)}, paper" for method in of_paper),
+        ],
     )
     for result in results:
         places = decimals(result)
@@ -32,14 +36,14 @@ def regression_table(results: list[Results], paper: Paper) -> Table:
             method: mean_std({"mean": mean, "std": std}, places)
             for method, (mean, std) in printed[result.entry.name].items()
         }
-        difference = paired_difference(result.values("mn"), result.values("vanilla"))
+        found = [compare(result, first, second) for first, second in pairs]
         best = best_methods(result) if len(ours) > 1 else []
         table.rows.append(
             Row(
                 head=result.entry.name,
                 cells=[
                     *(ours.get(method, "–") for method in methods),
-                    p_text(difference.p_value) if difference else "–",
+                    *(p_text(difference.p_value) if difference else "–" for difference in found),
                     *(theirs.get(method, "–") for method in of_paper),
                 ],
                 best_cells=tuple(map(methods.index, best)),
@@ -49,22 +53,31 @@ def regression_table(results: list[Results], paper: Paper) -> Table:
 
 
 def regression_finding(results: list[Results]) -> str:
-    """MN against vanilla and kNN over the data sets that have both; empty where none has."""
-    found = [paired_difference(result.values("mn"), result.values("vanilla")) for result in results]
-    differences = [difference for difference in found if difference]
-    test = signed_rank(_over_all(results, "mn"), _over_all(results, "vanilla"))
-    if test is None:
-        return ""
+    """Each row with a dictionary against the one without, over the data sets that have both, and kNN."""
+    found = " ".join(_finding(results, first, second) for first, second in _pairs(results))
+    caution = "Folds of a data set share training rows, and no test is corrected for the number of tests: "
+    return f"{found} {caution}they are a guide and no proof." if found else ""
+
+
+def _finding(results: list[Results], first: str, second: str) -> str:
+    compared = [compare(result, first, second) for result in results]
+    differences = [difference for difference in compared if difference]
+    test = signed_rank(_over_all(results, first), _over_all(results, second))
+    assert test is not None  # both were run on one of the data sets
     below = [difference for difference in differences if difference.mean < 0]
     clear = [d.mean < 0 for d in differences if d.p_value is not None and d.p_value < ALPHA]
     return (
-        f"MN’s mean test MSE is below vanilla’s on {len(below)} of {_sets(len(differences))}: with "
-        f"p < {ALPHA:g} (paired t-test over the runs of a data set) below on {clear.count(True)} and above "
-        f"on {clear.count(False)}. {_against_knn(results)}Over all {count(test.n, 'pair')} of runs, MN’s MSE "
-        f"divided by vanilla’s has the median {three_figures(test.ratio)}; Wilcoxon’s signed-rank test of "
-        f"these ratios’ logarithms gives {_p(test.p_value)}. Folds of a data set share training rows, and no "
-        "test is corrected for the number of tests: they are a guide and no proof."
+        f"{label(first)}’s mean test MSE is below {label(second)}’s on {len(below)} of "
+        f"{_sets(len(differences))}: with p < {ALPHA:g} (paired t-test over the folds or seeds of a data "
+        f"set) below on {clear.count(True)} and above on {clear.count(False)}. "
+        f"{_against_knn(results, first)}Over all {count(test.n, 'pair')}, {label(first)}’s MSE divided by "
+        f"{label(second)}’s has the median {three_figures(test.ratio)}; Wilcoxon’s signed-rank test of these "
+        f"ratios’ logarithms gives {_p(test.p_value)}."
     )
+
+
+def _pairs(results: list[Results]) -> list[tuple[str, str]]:
+    return list(dict.fromkeys(pair for result in results for pair in with_and_without(result)))
 
 
 def regression_ranking(results: list[Results]) -> Ranking | None:
@@ -103,22 +116,22 @@ def _column(method: str) -> str:
     return label(method) + (" (not in the paper)" if family(method) in _NOT_IN_THE_PAPER else "")
 
 
-def _against_knn(results: list[Results]) -> str:
+def _against_knn(results: list[Results], method: str) -> str:
     pairs = [
-        (result.metrics["mn"][result.figure]["mean"], result.metrics["knn"][result.figure]["mean"])
+        (result.metrics[method][result.figure]["mean"], result.metrics["knn"][result.figure]["mean"])
         for result in results
-        if {"mn", "knn"} <= set(result.methods)
+        if {method, "knn"} <= set(result.methods)
     ]
     if not pairs:
         return ""
-    return f"It is below kNN’s on {sum(mn < knn for mn, knn in pairs)} of {_sets(len(pairs))}. "
+    return f"It is below kNN’s on {sum(own < knn for own, knn in pairs)} of {_sets(len(pairs))}. "
 
 
 def _over_all(results: list[Results], method: str) -> dict[Hashable, float]:
     return {
         (result.entry.name, pair): value
         for result in results
-        for pair, value in result.values(method).items()
+        for pair, value in result.compared(method).items()
     }
 
 

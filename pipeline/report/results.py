@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import h5py
@@ -37,11 +38,6 @@ class Run:
     figures: dict[str, float]
     history: History
 
-    @property
-    def pair(self) -> Hashable:
-        """What it shares with the runs of other methods that it can be compared with."""
-        return self.config.split, self.config.seed
-
 
 @dataclass(frozen=True)
 class Results:
@@ -68,9 +64,21 @@ class Results:
     def of(self, method: str) -> list[Run]:
         return [run for run in self.runs if run.config.row == method]
 
-    def values(self, method: str, figure: str | None = None) -> dict[Hashable, float]:
-        """A figure of every run of a method, by what the run can be compared on."""
-        return {run.pair: run.figures[figure or self.figure] for run in self.of(method)}
+    def values(self, method: str, figure: str | None = None) -> list[float]:
+        """A figure of every run of a method."""
+        return [run.figures[figure or self.figure] for run in self.of(method)]
+
+    def compared(self, method: str, figure: str | None = None) -> dict[Hashable, float]:
+        """A figure of a method by what it shares with other methods: the fold or, with one split, the seed.
+
+        Seeds on one fold share its rows and are no repeats for a test: a fold's figure is their mean.
+        """
+        runs, values = self.of(method), self.values(method, figure)
+        folds = len({run.config.split for run in self.runs}) > 1
+        grouped: dict[Hashable, list[float]] = {}
+        for run, value in zip(runs, values, strict=True):
+            grouped.setdefault(run.config.split if folds else run.config.seed, []).append(value)
+        return {key: fmean(own) for key, own in grouped.items()}
 
 
 def read_results(root: Path, entry: Entry) -> Results:

@@ -62,7 +62,7 @@ def methods_table(result: Results) -> Table:
                 ],
                 method=family(method),
                 best=method in best and len(result.metrics) > 1,
-                strip=strip(method, list(result.values(method).values()), low=low, high=high),
+                strip=strip(method, result.values(method), low=low, high=high),
             )
         )
     return table

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from mn.analysis.figures import family
 from mn.analysis.metrics import summarise
 from mn.data.catalog import read_catalog
 from mn.engine.config import RunConfig
-from pipeline.report.findings import best_methods, finding, introduction, p_text
+from pipeline.report.findings import best_methods, compare, finding, introduction, p_text, with_and_without
 from pipeline.report.paper import Paper
 from pipeline.report.regression import (
     regression_finding,
@@ -35,9 +36,8 @@ def results(dataset: str, **figures: list[float]) -> Results:
     for method, values in figures.items():
         for seed, value in enumerate(values):
             own = {name: value, **({f"{name}_before": before[seed]} if before and method == "mn" else {})}
-            config = RunConfig.model_validate(
-                {"dataset": dataset, "split": "main", "method": method, "seed": seed}
-            )
+            name_of = {"method": family(method), **({} if family(method) == method else {"variant": method})}
+            config = RunConfig.model_validate({"dataset": dataset, "split": "main", "seed": seed, **name_of})
             runs.append(Run(f"key{seed}", config, {}, own, []))
     metrics = {method: {name: summarise(values)} for method, values in figures.items()}
     if before:
@@ -58,7 +58,7 @@ def results(dataset: str, **figures: list[float]) -> Results:
             "MN is better: the paired difference is −0.1000",
         ),
         ("diabetes", [0.40, 0.42, 0.41], [0.50, 0.51, 0.52], "MN is worse: the paired difference is +0.1000"),
-        ("digits", [90.0, 91.0], [90.0, 91.0], "They agree in every one of the 2 runs."),
+        ("digits", [90.0, 91.0], [90.0, 91.0], "They agree in every one of the 2 pairs."),
         ("digits", [90.0], [95.0], "The difference is +5.00 points, of one run each"),
     ],
 )
@@ -125,8 +125,37 @@ def test_regression_tests_all_pairs_together() -> None:
     toms = replace(music, entry=CATALOG["toms"])
     said = plain(regression_finding([music, toms]))
     # Six pairs that all fell: the likeliest of 2^6 signs, twice for two sides.
-    assert "Over all 6 pairs of runs" in said
+    assert "Over all 6 pairs, MN’s MSE" in said
     assert f"gives p = {2 / 2**6:.3f}." in said
+
+
+def test_variants_with_a_dictionary_are_compared_with_those_without() -> None:
+    made = results(
+        "music", vanilla=[0.5, 0.6], mn=[0.6, 0.5], vanilla_falling=[0.4, 0.3], mn_falling=[0.2, 0.1]
+    )
+    assert with_and_without(made) == [("mn", "vanilla"), ("mn_falling", "vanilla_falling")]
+    assert regression_table([made, made], PAPER).columns[4:6] == ["p", "p (falling)"]
+    said = plain(regression_finding([made, made]))
+    assert "MN’s mean test MSE is below vanilla’s on 0 of 2 data sets" in said
+    assert "MN (falling)’s mean test MSE is below vanilla (falling)’s on 2 of 2 data sets" in said
+
+
+def test_seeds_of_a_fold_count_once() -> None:
+    runs = [
+        Run("key", RunConfig(dataset="music", split=split, method=method, seed=seed), {}, {"mse": mse}, [])
+        for method, split, seed, mse in [
+            ("mn", "fold0", 0, 0.1),
+            ("mn", "fold0", 1, 0.3),
+            ("mn", "fold1", 0, 0.5),
+            ("vanilla", "fold0", 0, 0.4),
+            ("vanilla", "fold1", 0, 0.6),
+        ]
+    ]
+    made = replace(results("music", mn=[0.3], vanilla=[0.5]), runs=runs)
+    assert made.compared("mn") == pytest.approx({"fold0": 0.2, "fold1": 0.5})
+    difference = compare(made, "mn", "vanilla")
+    assert difference is not None
+    assert difference.differences == pytest.approx([-0.2, -0.1])
 
 
 def test_regression_says_nothing_without_the_pair() -> None:
@@ -156,7 +185,7 @@ def test_regression_table_marks_the_best_of_ours() -> None:
 
 def test_regression_table_names_baselines_that_the_paper_lacks() -> None:
     table = regression_table([results("music", hgb=[0.6], tabm=[0.6]), results("toms", hgb=[0.1])], PAPER)
-    assert table.columns == ["HGB (not in the paper)", "TabM (not in the paper)", "p"]
+    assert table.columns == ["HGB (not in the paper)", "TabM (not in the paper)"]
 
 
 def test_only_methods_of_every_data_set_are_ranked() -> None:

@@ -168,7 +168,7 @@ def test_paired_difference_is_the_mean_of_the_runs_differences(reported: Path, p
     shown = Elements(page).table("Paired differences on diabetes")["MN − vanilla"]
     mean = sum(differences) / len(differences)
     assert shown[0].split("\N{NO-BREAK SPACE}")[0].replace("−", "-") == f"{mean:+.4f}"
-    assert shown[3] == "10"
+    assert shown[3] == "5", "a fold has two seeds, which are no pairs of their own"
 
 
 def test_papers_figures_stand_beside_ours_where_it_has_any(page: str) -> None:
