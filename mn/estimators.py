@@ -105,6 +105,7 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has 
         "weight_decay": [_from_0],
         "batch_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "max_epochs": [Interval(Integral, 1, None, closed="left")],
+        "lr_drops": ["array-like"],
         "patience": [Interval(Integral, 0, None, closed="left")],
         "validation_fraction": [Interval(Real, 0, 1, closed="left")],
         "limit": [_above_0, None],
@@ -134,6 +135,7 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has 
         weight_decay: float = 0.5,
         batch_size: int | str = "auto",
         max_epochs: int = 200,
+        lr_drops: tuple[int, ...] = (),
         patience: int = 10,
         validation_fraction: float = 0.1,
         limit: float | None = 10.0,
@@ -159,6 +161,7 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has 
         self.weight_decay = weight_decay
         self.batch_size = batch_size
         self.max_epochs = max_epochs
+        self.lr_drops = lr_drops
         self.patience = patience
         self.validation_fraction = validation_fraction
         self.limit = limit
@@ -188,7 +191,8 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has 
                 weight 2 as if given twice. Only the ratios of weights matter.
             sample_weight_val: the same for ``X_val``.
         """
-        _widths(self.hidden)
+        _counts("hidden", self.hidden, "widths")
+        _counts("lr_drops", self.lr_drops, "epochs")
         rows, places = self._rows(X, y, sample_weight, "sample_weight", new=True)
         rows, first = distinct(rows)
         random = check_random_state(self.random_state)
@@ -290,8 +294,11 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has 
         told = json.loads(metadata[_ESTIMATOR])
         if told["class"] != cls.__name__:
             raise MNError(f"{path}: expected a {cls.__name__}, found a {told['class']}")
-        params, fitted = told["params"], told["fitted"]
-        estimator = cls(**params | {"hidden": tuple(params["hidden"])})
+        fitted = told["fitted"]
+        params: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in told["params"].items()
+        }
+        estimator = cls(**params)
         for name in _FOUND:
             setattr(estimator, name, fitted[name])
         estimator.dictionary_rows_ = np.array(fitted["dictionary_rows"])
@@ -366,7 +373,7 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has 
                 backbone="identity",
                 last_relu=False,
                 head="mlp",
-                hidden=_widths(self.hidden),
+                hidden=_counts("hidden", self.hidden, "widths"),
                 activation=self.activation,  # type: ignore[arg-type]
             ),
             dictionary=DictionarySettings(
@@ -391,8 +398,8 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has 
                 weight_decay=float(self.weight_decay),
                 batch_size=batch,
                 epochs=int(self.max_epochs),
-                lr_drops=[],
-                lr_factor=1.0,
+                lr_drops=_counts("lr_drops", self.lr_drops, "epochs"),
+                lr_factor=0.1,
                 alpha_lr=float(self.alpha_lr) * float(self.alpha_init),
                 dictionary_lr=1.0,
                 value_lr=float(self.value_lr),
@@ -505,6 +512,8 @@ class MNRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         weight_decay: multiplied by ``lr``.
         batch_size: rows a step; ``"auto"`` is a tenth of the training rows, from 8 to 128.
         max_epochs: the most passes over the training rows.
+        lr_drops: epochs after which the learning rates fall to a tenth. Where they are to be reached, set
+            ``patience=0`` and ``max_epochs`` a little beyond the last.
         patience: epochs without a better validation score before stopping; 0 for never.
         validation_fraction: the share of rows to validate on; 0 validates on the training rows.
         limit: standard deviations from the mean beyond which an input is taken to lie there; None for none.
@@ -671,11 +680,11 @@ class MNClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         self.classes_ = np.array(state["classes"], dtype=np.dtype(state["classes_dtype"]))
 
 
-def _widths(hidden: Any) -> list[int]:
-    widths = list(hidden)
-    if not all(isinstance(width, Integral) and int(width) >= 1 for width in widths):
-        raise ValueError(f"hidden: expected widths of at least 1, got {hidden!r}")
-    return [int(width) for width in widths]
+def _counts(name: str, given: Any, what: str) -> list[int]:
+    counts = list(given)
+    if not all(isinstance(count, Integral) and int(count) >= 1 for count in counts):
+        raise ValueError(f"{name}: expected {what} of at least 1, got {given!r}")
+    return [int(count) for count in counts]
 
 
 def _execution(device: str) -> ExecutionSettings:

@@ -113,6 +113,8 @@ def test_importing_the_package_does_not_import_scikit_learn() -> None:
         ({"hidden": (16, 0)}, "hidden: expected widths of at least 1"),
         ({"hidden": (1.5,)}, "hidden: expected widths of at least 1"),
         ({"lr": float("nan")}, "'lr' parameter"),
+        ({"lr_drops": 3}, "'lr_drops' parameter"),
+        ({"lr_drops": (0,)}, "lr_drops: expected epochs of at least 1"),
         ({"weight_decay": -1}, "'weight_decay' parameter"),
         ({"batch_size": 0}, "'batch_size' parameter"),
         ({"max_epochs": 0}, "'max_epochs' parameter"),
@@ -246,6 +248,17 @@ def test_the_best_weights_are_kept() -> None:
     assert model.best_validation_loss_ == best
     errors = (model.predict(validation[0]) - validation[1]) / np.std(y)
     assert_allclose(np.mean(errors**2), best, rtol=1e-4)
+
+
+def test_learning_rate_falls_after_the_epochs_given() -> None:
+    X, y = table()
+    plain, falling = (
+        MNRegressor(**TINY | {"lr_drops": drops, "max_epochs": 4}).fit(X, y) for drops in ((), (2,))
+    )
+    assert falling.loss_curve_[:2] == plain.loss_curve_[:2]
+    assert falling.loss_curve_[3] != plain.loss_curve_[3]
+    moved = np.abs(np.diff(falling.validation_loss_curve_))
+    assert moved[2] < 0.5 * np.abs(np.diff(plain.validation_loss_curve_))[2]
 
 
 @both
@@ -475,7 +488,13 @@ def test_without_a_step_nothing_is_adapted(kind: str) -> None:
 
 @both
 def test_a_file_gives_the_same_estimator(kind: str, tmp_path: Path) -> None:
-    estimator, X, y = made(kind, hidden=[8], max_epochs=np.int64(3), random_state=np.random.RandomState(0))
+    estimator, X, y = made(
+        kind,
+        hidden=[8],
+        lr_drops=np.array([2]),
+        max_epochs=np.int64(3),
+        random_state=np.random.RandomState(0),
+    )
     path = tmp_path / "folder" / "model.safetensors"
     estimator.fit(X, y).save(path)
     again = type(estimator).load(path)
@@ -485,7 +504,12 @@ def test_a_file_gives_the_same_estimator(kind: str, tmp_path: Path) -> None:
     assert again.loss_curve_ == estimator.loss_curve_
     assert again.n_features_in_ == 3
     assert not hasattr(again, "feature_names_in_")
-    params = estimator.get_params() | {"hidden": (8,), "max_epochs": 3, "random_state": None}
+    params = estimator.get_params() | {
+        "hidden": (8,),
+        "lr_drops": (2,),
+        "max_epochs": 3,
+        "random_state": None,
+    }
     assert again.get_params() == params
     assert [file.name for file in path.parent.iterdir()] == ["model.safetensors"]
 
