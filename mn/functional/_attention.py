@@ -82,7 +82,8 @@ class _Distances(torch.autograd.Function):
     def forward(z: Tensor, k: Tensor) -> Tensor:
         z, k = z.double(), k.double()
         lengths = z.square().sum(-1, keepdim=True) + k.square().sum(-1).unsqueeze(-2)
-        return torch.addmm(lengths, z, k.mT, alpha=-2).clamp_min_(0).float().sqrt_()
+        # the root before float32, which has no room for the square of a far input's distance
+        return torch.addmm(lengths, z, k.mT, alpha=-2).clamp_min_(0).sqrt_().float()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:

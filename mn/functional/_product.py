@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 
 def by_onednn(*tensors: Tensor) -> bool:
@@ -21,15 +22,17 @@ def by_onednn(*tensors: Tensor) -> bool:
         and bool(torch.backends.mkldnn.enabled)
         and not torch.is_autocast_enabled("cpu")  # which asks for products in half precision
         and not torch.compiler.is_compiling()  # which chooses by itself
+        # of vmap, jvp and their kin, and of dual numbers, torch's own product knows the rules
+        and not torch._C._are_functorch_transforms_active()
+        and forward_ad._current_level < 0
     )
 
 
 def product(x: Tensor, y: Tensor) -> Tensor:
     """``x y``: ``(B, k), (k, n) -> (B, n)``."""
     if by_onednn(x, y):
-        # without a derivative or a vmap to come, less is done around the product
-        plain = not torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active()
-        xy: Tensor = _Product.forward(x, y) if plain else _Product.apply(x, y)
+        # without a derivative to come, less is done around the product
+        xy: Tensor = _Product.apply(x, y) if torch.is_grad_enabled() else _Product.forward(x, y)
         return xy
     # With MKL the product whose long side is the rows is the faster way round; n is the longer one here.
     return (y.mT @ x.mT).mT
@@ -59,7 +62,3 @@ class _Product(torch.autograd.Function):
             # laid out as y is: gradients that lie across each other are slow to add
             to_y = product(x.mT, grad) if y.is_contiguous() else product(grad.mT, x).mT
         return to_x, to_y
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, x: Tensor, y: Tensor) -> tuple[Tensor, int]:  # noqa: ARG004
-        return torch.vmap(torch.matmul, in_dims)(x, y), 0

@@ -178,7 +178,8 @@ class Dictionary(nn.Module):
     def _count_origins(self) -> None:
         """Note how many entries dropout has to leave, for an instance to see one that it did not become."""
         assert self.origins is not None
-        self.least = 1 + int(self.origins.bincount().amax())
+        rows = self.origins[self.origins >= 0]
+        self.least = 1 + int(rows.unique(return_counts=True)[1].amax())
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)

@@ -70,6 +70,18 @@ def test_vmap_equals_a_loop(grad: bool) -> None:
     torch.testing.assert_close(batched, torch.stack([one @ y for one in x]))
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:FutureWarning")  # torch's own, of torch
+def test_forward_derivatives_are_those_of_matmul() -> None:
+    x, y, to_x, to_y = *pair((4, 3, 2)), *pair((4, 3, 2), x_across=True)
+    expected = to_x @ y + x @ to_y
+    _, tangent = torch.func.jvp(product, (x, y), (to_x, to_y))
+    torch.testing.assert_close(tangent, expected)
+    with torch.no_grad(), torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, to_x)
+        (_, tangent) = torch.autograd.forward_ad.unpack_dual(product(dual, y))
+    torch.testing.assert_close(tangent, to_x @ y)
+
+
 @pytest.mark.parametrize("shape", [(0, 3, 2), (3, 0, 2), (3, 2, 0)], ids=str)
 def test_nothing_times_something_has_the_right_shape(shape: tuple[int, int, int]) -> None:
     x, y = pair(shape)

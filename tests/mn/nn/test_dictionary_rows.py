@@ -289,6 +289,14 @@ def test_dropout_of_a_loaded_dictionary_leaves_every_row_an_entry_of_another() -
         assert not without.all(1).any()
 
 
+@pytest.mark.parametrize("strange", [[-1, 0, 1, 2], [2**45, 0, 0, 1]], ids=["some unknown", "large"])
+def test_origins_of_any_kind_can_be_loaded(strange: list[int]) -> None:
+    state = filled(4).state_dict() | {"origins": torch.tensor(strange)}
+    loaded = Dictionary(4, D, num_outputs=2, init="rows")
+    loaded.load_state_dict(state)
+    assert loaded.least == 1 + max(strange.count(row) for row in strange if row >= 0)
+
+
 @pytest.mark.parametrize(
     "wrong", [targets[:, 0], targets[:-1], targets[:, :1]], ids=lambda t: str(tuple(t.shape))
 )

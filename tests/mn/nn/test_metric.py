@@ -204,6 +204,13 @@ def test_rms_is_the_distance_at_a_temperature_times_root_d(d: int) -> None:
     torch.testing.assert_close(rms, distance)
 
 
+@pytest.mark.parametrize("similarity", ["euclidean", "rms"])
+def test_a_far_input_is_finite_though_its_square_is_not(similarity: str) -> None:
+    far = torch.full((1, 3), 3e19)
+    ω = functional.attend(far, torch.eye(3), similarity=similarity, temperature=0.1)
+    torch.testing.assert_close(ω, torch.full((1, 3), 1 / 3))
+
+
 def test_columns_given_twice_change_nothing_for_rms() -> None:
     queries, keys = torch.randn(4, 3), torch.randn(6, 3)
     once = functional.attend(queries, keys, similarity="rms")
