@@ -147,6 +147,8 @@ class Round(Change):
             sections = [one for one in (_ParamsModel, _ParamsTrain) if key in one.model_fields]
             if not sections:
                 raise ValueError(f"grid: no setting is called {key}")
+            if not values:
+                raise ValueError(f"grid: {key} has no values to try")
             for value in values:
                 refuse_setting(sections[0], key, value)
         return self
@@ -349,13 +351,14 @@ def plan(root: Path, dataset: str) -> Plan:
         recipe=recipe,
         alternative=chosen,
     )
-    methods = {run.method for run in planned.runs}  # every setting is checked here
+    asked = {run.method for run in planned.runs}  # every setting is checked here
     rounds = [] if params.search == "none" else recipe.search if chosen.search is None else chosen.search
     needed: list[Round] = []
+    reached = set(asked)
     for one in reversed(rounds):
-        if methods & {one.method, *one.also}:
+        if one.method in asked or (one.apply and reached & {one.method, *one.also}):
             needed.insert(0, one)
-            methods.add(one.method)  # its candidates have what earlier rounds found for it
+            reached.add(one.method)  # its candidates have what earlier rounds found for it
     return replace(planned, search=[one for one in needed if planned.candidates(one, {})])
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -67,11 +68,28 @@ def _locate(
     current: Any = model
     siblings: list[str] = []
     for part in loc:
-        if isinstance(current, type) and issubclass(current, BaseModel):
-            siblings = list(current.model_fields)
+        if part == "[key]":  # what is wrong is the key of a mapping, named already
+            break
+        kinds = _kinds(current)
+        section = next((one for one in kinds if isinstance(one, type) and issubclass(one, BaseModel)), None)
+        if section is not None:
+            siblings = list(section.model_fields)
             keys.append(str(part))
-            field = current.model_fields.get(str(part))
+            field = section.model_fields.get(str(part))
             current = field.annotation if field else None
         elif isinstance(part, int):
             keys[-1] += f"[{part}]"
+            current = next((get_args(one)[0] for one in kinds if get_origin(one) is list), None)
+        elif mapping := next((one for one in kinds if get_origin(one) is dict), None):
+            keys.append(str(part))
+            current = get_args(mapping)[1]
     return keys, field, siblings
+
+
+def _kinds(annotation: Any) -> list[Any]:
+    """The members of a union, what they are annotated with taken off; anything else by itself."""
+    if get_origin(annotation) is Annotated:
+        return _kinds(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return [kind for one in get_args(annotation) for kind in _kinds(one)]
+    return [annotation]

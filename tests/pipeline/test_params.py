@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
 from mn.errors import MNError
 from mn.yamlfile import read_yaml
@@ -235,6 +236,48 @@ def test_a_wrong_recipe_is_named(project: Path) -> None:
     path.write_text(path.read_text().replace("    S: 500", "    S: 0"))
     with pytest.raises(MNError, match=r"recipes\.yaml: digits\.model\.S = 0 is not allowed"):
         plan(project, "digits")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            {"search": [{"method": "mn", "grid": [{"T": [0.1]}], "splits": "some"}]},
+            "search[0].splits = 'some'",
+        ),
+        ({"search": [{"method": "mn", "grid": [{"T": [0.1]}], "splitz": "all"}]}, "search[0].splitz = 'all'"),
+        (
+            {"variants": {"mn_x": {"method": "mn", "train": {"epochs": -3}}}},
+            "variants.mn_x.train.epochs = -3",
+        ),
+        ({"variants": {"mn_x": {"method": "mn", "model": {"TT": 3}}}}, "variants.mn_x.model.TT = 3"),
+        ({"by_method": {"mn": {"model": {"T": -3}}}}, "by_method.mn.model.T = -3"),
+        ({"by_method": {"nm": {}}}, "by_method.nm = 'nm'"),
+        ({"alternatives": {"short": {"methods": []}}}, "alternatives.short.methods = []"),
+        ({"seeds": [0, -1]}, "seeds[1] = -1"),
+    ],
+    ids=lambda part: part if isinstance(part, str) else "",
+)
+def test_what_is_wrong_inside_lists_and_mappings_is_named_whole(
+    project: Path, change: dict[str, Any], told: str
+) -> None:
+    yaml = YAML()
+    path = project / "recipes.yaml"
+    content = yaml.load(path.read_text(encoding="utf-8"))
+    content["diabetes"].update(change)
+    with path.open("w", encoding="utf-8") as file:
+        yaml.dump(content, file)
+    with pytest.raises(MNError, match=re.escape(f"diabetes.{told}")) as caught:
+        plan(project, "diabetes")
+    assert "\n" not in str(caught.value)
+
+
+def test_every_parameter_is_one_of_a_stage() -> None:
+    """What no stage names could be changed without anything being computed again."""
+    stages = read_yaml(ROOT / "dvc.yaml")["stages"].values()
+    named = [stage.get("do", stage).get("params", []) for stage in stages]
+    tracked = {key for params in named for key in params if isinstance(key, str)}
+    assert tracked == set(read_yaml(ROOT / "params.yaml"))
 
 
 def test_missing_file_says_where_to_be(tmp_path: Path) -> None:

@@ -231,6 +231,7 @@ def test_what_is_written_about_a_round(ready: Path) -> None:
         pytest.param([{"lr": ["fast"]}], "lr = 'fast' is not allowed; needed:", id="value of the wrong type"),
         pytest.param([{"lr": 0.1}], "0.1 is not allowed; needed:", id="no list"),
         pytest.param([], "[] is not allowed; needed:", id="empty"),
+        pytest.param([{"T": []}], "grid: T has no values to try", id="no values"),
     ],
 )
 def test_a_bad_grid_is_told_in_one_line(project: Path, grid: list[Any], told: str) -> None:
@@ -262,6 +263,18 @@ def test_rounds_are_kept_whose_outcome_reaches_a_method_through_another(project:
     )
     kept = [[*one.grid[0]] for one in plan(project, "diabetes").search]
     assert kept == [["lr"], ["weight_decay"]]
+
+
+def test_rounds_that_change_nothing_are_kept_only_for_their_own_method(project: Path) -> None:
+    set_params(project, datasets=["diabetes"], methods=["mn"])
+    set_search(
+        project,
+        {"method": "vanilla", "apply": False, "grid": [{"lr": RATES}]},
+        {"method": "vanilla", "also": ["mn"], "grid": [{"weight_decay": DECAYS}]},
+        {"method": "vanilla", "also": ["mn"], "apply": False, "grid": [{"batch_size": [16, 32]}]},
+        {"method": "mn", "apply": False, "grid": [{"T": [0.1, 0.2]}]},
+    )
+    assert [[*one.grid[0]] for one in plan(project, "diabetes").search] == [["weight_decay"], ["T"]]
 
 
 def test_runs_of_the_search_are_named_and_not_pruned(ready: Path, capsys: pytest.CaptureFixture[str]) -> None:
