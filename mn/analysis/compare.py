@@ -1,4 +1,4 @@
-"""Two methods on the same splits and seeds: what their differences say, run by run."""
+"""Two methods on the same folds or seeds: what their differences say, pair by pair."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scipy.special import stdtr, stdtrit
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Differences of runs that share split and seed, in order."""
+    """Differences of figures that share the fold, or the seed, in order."""
 
     differences: Sequence[float]
 

@@ -7,6 +7,8 @@ from mn.analysis.figures import label
 from pipeline.report.results import Results
 from pipeline.report.words import NBSP, count, fixed, listing, mean_std
 
+_ALIKE = "the same in every pair"
+
 
 def decimals(result: Results) -> int:
     """Accuracy in % has two, a mean squared error four, or six where it is tiny."""
@@ -28,9 +30,12 @@ def best_methods(result: Results) -> list[str]:
 
 def with_and_without(result: Results) -> list[tuple[str, str]]:
     """Rows with a dictionary, each beside the row that lacks only that: ``mn_x`` and ``vanilla_x``."""
-    adapted = [method for method in result.methods if method == "mn" or method.startswith("mn_")]
-    pairs = [(method, f"vanilla{method.removeprefix('mn')}") for method in adapted]
+    pairs = [(method, f"vanilla{method.removeprefix('mn')}") for method in _adapted(result)]
     return [(first, second) for first, second in pairs if second in result.methods]
+
+
+def _adapted(result: Results) -> list[str]:
+    return [method for method in result.methods if method == "mn" or method.startswith("mn_")]
 
 
 def compare(result: Results, first: str, second: str) -> PairedDifference | None:
@@ -41,11 +46,12 @@ def compare(result: Results, first: str, second: str) -> PairedDifference | None
 def differences(result: Results) -> list[tuple[str, str, PairedDifference]]:
     """(first, second, their paired difference) of the comparisons that the runs allow."""
     found = []
-    for first, second in [*with_and_without(result), ("mn", "knn")]:
+    adapted = _adapted(result)
+    for first, second in [*with_and_without(result), *((method, "knn") for method in adapted)]:
         difference = compare(result, first, second)
         if difference:
             found.append((label(first), label(second), difference))
-    for method in ("mn", "mn_ifilm"):
+    for method in adapted:
         before = f"{result.figure}_before"
         if before in result.metrics.get(method, {}):
             difference = paired_difference(result.compared(method), result.compared(method, before))
@@ -57,7 +63,7 @@ def differences(result: Results) -> list[tuple[str, str, PairedDifference]]:
 def verdict(result: Results, difference: PairedDifference) -> str:
     """``better``, ``worse`` or ``no clear difference``; higher is better for accuracy, lower for errors."""
     if not any(difference.differences):
-        return "the same in every run"
+        return _ALIKE
     if difference.interval is None:
         return "one run each: no spread to judge by"
     good = difference.sign if result.figure == "accuracy" else -difference.sign
@@ -87,45 +93,47 @@ def repeats(result: Results) -> str:
 
 
 def finding(result: Results) -> str:
-    """One or two sentences on a data set: MN against vanilla if both ran, else the best method."""
-    if not {"mn", "vanilla"} <= set(result.methods):
+    """A sentence or two on a data set: MN (or a variant) against the same without it, or the best method."""
+    pairs = with_and_without(result)
+    if not pairs:
         names = listing([label(method) for method in best_methods(result)])
         return f"{names}: {_figure(result, best_methods(result)[0])}, the best mean of {_all(result)}."
-    difference = compare(result, "mn", "vanilla")
+    first, second = ("mn", "vanilla") if ("mn", "vanilla") in pairs else pairs[0]
+    difference = compare(result, first, second)
     assert difference is not None  # both methods run on the same splits and seeds
-    return f"{_against_vanilla(result, difference)} {_adaptation(result)}"
+    return f"{_against(result, first, second, difference)} {_adaptation(result, first)}"
 
 
-def _against_vanilla(result: Results, difference: PairedDifference) -> str:
-    places = decimals(result)
+def _against(result: Results, first: str, second: str, difference: PairedDifference) -> str:
+    places, name = decimals(result), label(first)
     what = "test accuracy" if result.figure == "accuracy" else "test MSE"
     amount = difference_text(difference, places) + (" points" if result.figure == "accuracy" else "")
-    lead = f"MN has a {what} of {_figure(result, 'mn')}, vanilla of {_figure(result, 'vanilla')}."
+    lead = f"{name} has a {what} of {_figure(result, first)}, {label(second)} of {_figure(result, second)}."
     outcome = verdict(result, difference)
-    if outcome == "the same in every run":
+    if outcome == _ALIKE:
         return f"{lead} They agree in every one of the {count(difference.n, 'pair')}."
     if difference.interval is None:
         return f"{lead} The difference is {amount}, of one run each: there is no spread to judge it by."
     low, high = (fixed(end, places, signed=True) for end in difference.interval)
     if outcome == "no clear difference":
         return (
-            f"{lead} MN is not clearly better or worse here: the paired difference is {amount}, and its "
+            f"{lead} {name} is not clearly better or worse here: the paired difference is {amount}, and its "
             f"95{NBSP}% interval, {low} to {high}, includes zero ({count(difference.n, 'pair')})."
         )
     return (
-        f"{lead} MN is {outcome}: the paired difference is {amount}, 95{NBSP}% interval {low} to {high} "
+        f"{lead} {name} is {outcome}: the paired difference is {amount}, 95{NBSP}% interval {low} to {high} "
         f"({count(difference.n, 'pair')})."
     )
 
 
-def _adaptation(result: Results) -> str:
+def _adaptation(result: Results, method: str) -> str:
     before = f"{result.figure}_before"
-    if before not in result.metrics["mn"]:
+    if before not in result.metrics[method]:
         return ""
-    change = [run.figures[result.figure] - run.figures[before] for run in result.of("mn")]
+    change = [run.figures[result.figure] - run.figures[before] for run in result.of(method)]
     if not any(change):
         return "Adapting to the neighbours changes no run's figure: the network does as well without it."
-    shown = mean_std(result.metrics["mn"][before], decimals(result)) + unit(result)
+    shown = mean_std(result.metrics[method][before], decimals(result)) + unit(result)
     return f"The same network before adaptation: {shown}."
 
 
