@@ -212,7 +212,13 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has 
         data = self._data(training, validation)
         config = self._run(data, seed)
         with _threads(self.n_jobs), _shown(self.verbose, config) as progress:
-            trained = train(config, data, execution=_execution(self.device), progress=progress)
+            trained = train(
+                config,
+                data,
+                execution=_execution(self.device),
+                progress=progress,
+                remedy="lower lr or alpha_init",
+            )
             progress(Event(config.name, "end", note=f"{len(trained.history)} epochs"))
         self._keep(config, data, trained)
         dictionary = self._network.dictionary
@@ -725,7 +731,9 @@ def _plain(value: Any) -> Any:
     """A parameter as JSON has it."""
     if isinstance(value, np.random.RandomState):
         return None
-    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    return value if isinstance(value, str | Real | None) else [_plain(one) for one in value]
 
 
 def _readable(path: str | Path, read: Callable[[], _Read]) -> _Read:

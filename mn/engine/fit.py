@@ -124,11 +124,16 @@ def train(
     stop: StopRequest | None = None,
     ranks: Ranks = Ranks(),  # noqa: B008 (frozen)
     checkpoints: Checkpoints | None = None,
+    remedy: str = "lower train.lr or set train.clip",
 ) -> Trained:
-    """Train one run; with ``checkpoints``, going on from the last. Raises as :func:`fit`."""
+    """Train one run; with ``checkpoints``, going on from the last. Raises as :func:`fit`.
+
+    Args:
+        remedy: what to do about a loss that is no longer finite, in the caller's words.
+    """
     device = resolve_device(execution.device)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), _memory_named(config):
-        trainer = _Trainer(config, data, checkpoints, execution, device, ranks)
+        trainer = _Trainer(config, data, checkpoints, execution, device, ranks, remedy)
         trainer.train(execution.checkpoint_seconds, progress, stop)
     state = trainer.state
     weights = state.best if trainer.settings.keep == "best" else _copy(trainer.model)
@@ -144,9 +149,11 @@ class _Trainer:
         execution: ExecutionSettings,
         device: torch.device,
         ranks: Ranks,
+        remedy: str,
     ) -> None:
         assert config.training is not None
         self.config = config
+        self.remedy = remedy
         self.settings: TrainSettings = config.training
         self.data = data
         self.device = device
@@ -288,7 +295,7 @@ class _Trainer:
         return (
             f"{self.config.dataset} {self.config.name}: the loss became {loss} at iteration {iteration} "
             f"(epoch {state.epoch + 1}) with lr {self.learner.lr:g}; the last finite values: "
-            f"{', '.join(figures) or 'none'}; lower train.lr or set train.clip"
+            f"{', '.join(figures) or 'none'}; {self.remedy}"
         )
 
     def _end_epoch(self) -> None:

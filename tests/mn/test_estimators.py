@@ -23,7 +23,7 @@ from sklearn.exceptions import DataConversionWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
 import mn
 import mn.estimators
@@ -40,6 +40,10 @@ def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
+@pytest.mark.skipif(
+    not any("array_api" in check.func.__name__ for _, check in estimator_checks_generator(MNRegressor())),
+    reason="this scikit-learn has no such check for estimators that take NumPy arrays alone",
+)
 def test_scikit_learns_check_of_other_arrays() -> None:
     """The one that scikit-learn skips unless SciPy is told to take them, before it is imported."""
     code = f"""
@@ -209,6 +213,13 @@ def test_bad_validation_sets(kind: str) -> None:
     strange = np.column_stack([y, y]) if kind == "regressor" else np.full(60, "other")
     with pytest.raises(ValueError, match="y_val: expected"):
         estimator.fit(X, y, X_val=X, y_val=strange)
+
+
+@both
+def test_a_loss_that_diverges_is_told_in_an_estimators_words(kind: str) -> None:
+    estimator, X, y = made(kind, alpha_init=1e30)
+    with pytest.raises(MNError, match=r"the loss became (nan|inf).*; lower lr or alpha_init$"):
+        estimator.fit(X, y)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="has a CUDA device")
@@ -490,8 +501,8 @@ def test_without_a_step_nothing_is_adapted(kind: str) -> None:
 def test_a_file_gives_the_same_estimator(kind: str, tmp_path: Path) -> None:
     estimator, X, y = made(
         kind,
-        hidden=[8],
-        lr_drops=np.array([2]),
+        hidden=[np.int64(8)],
+        lr_drops=range(2, 3),
         max_epochs=np.int64(3),
         random_state=np.random.RandomState(0),
     )
