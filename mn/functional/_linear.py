@@ -160,14 +160,18 @@ def _lifted(layer: Layer) -> Layer:
 def _linear(a: Tensor, layer: Layer) -> Tensor:
     """Keys through a layer: ``(S, in)`` or ``(B, S, in)`` -> ``(S, out)`` or ``(B, S, out)``."""
     W, b = layer
-    out = product(a, W.mT) if W.ndim == 2 else a @ W.mT
+    if W.ndim == 2:
+        return product(a, W.mT, b)
+    out = a @ W.mT
     return out if b is None else out + b.unsqueeze(-2)
 
 
 def _own_linear(h: Tensor, layer: Layer) -> Tensor:
     """Each instance through its own layer (or the shared one): ``(B, in) -> (B, out)``."""
     W, b = layer
-    out = product(h, W.mT) if W.ndim == 2 else (W @ h.unsqueeze(-1)).squeeze(-1)
+    if W.ndim == 2:
+        return product(h, W.mT, b)
+    out = (W @ h.unsqueeze(-1)).squeeze(-1)
     return out if b is None else out + b
 
 

@@ -12,7 +12,7 @@ from mn.functional._product import by_onednn, product
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
 
-SHAPES = [(7, 5, 3), (1, 4, 6), (6, 1, 4), (5, 3, 1), (130, 257, 65)]
+SHAPES = [(7, 5, 3), (1, 4, 6), (6, 1, 20), (5, 3, 1), (130, 257, 65), (33, 70, 140)]
 
 
 def pair(shape: tuple[int, int, int], *, x_across: bool = False, y_across: bool = False) -> list[Tensor]:
@@ -38,6 +38,19 @@ def test_product_and_its_derivatives_equal_those_of_matmul(
     expected = torch.autograd.grad((plain * weight).sum(), (x, y))
     for found, right in zip(torch.autograd.grad((ours * weight).sum(), (x, y)), expected, strict=True):
         torch.testing.assert_close(found, right, rtol=1e-5, atol=1e-4)
+
+
+@needs_onednn
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_bias_is_added_to_every_row(shape: tuple[int, int, int], dtype: torch.dtype) -> None:
+    x, y = pair(shape)
+    bias = torch.arange(shape[2], dtype=dtype).requires_grad_()
+    ours = product(x, y, bias)
+    torch.testing.assert_close(ours, x @ y + bias, rtol=1e-5, atol=1e-4)
+    weight = torch.randn(ours.shape, dtype=dtype, generator=torch.Generator().manual_seed(1))
+    (to_bias,) = torch.autograd.grad((ours * weight).sum(), bias)
+    torch.testing.assert_close(to_bias, weight.sum(0), rtol=1e-5, atol=1e-5)
 
 
 @needs_onednn
